@@ -1,0 +1,306 @@
+"""A transformer as a stack of residual branches, run under a plan (design §1).
+
+`h ← h + gate · branch(h)`: gate 1 everywhere is the target, gate 0 on a plan's branches is
+the draft. Both read the same live modules of transformers, through this one code path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .cache import BUCKET, CacheView, KVCache, round_up
+from .families import BranchNames, Family, attention_window, family_of, layer_type
+from .plan import SkipPlan
+
+ATTENTION, MLP = "attention", "mlp"
+KINDS = (ATTENTION, MLP)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one forward: tokens, and which row each continues.
+
+    Args:
+        tokens: [R] token ids on the model's device.
+        parents: [R] the row each row continues, -1 for the text in the cache; None for the
+            plain case, a chain. A parent stands before its children.
+    """
+
+    tokens: Tensor
+    parents: tuple[int, ...] | None = None
+
+    def depths(self) -> list[int]:
+        """How many tokens past the cached text each row stands."""
+        if self.parents is None:
+            return list(range(self.tokens.shape[-1]))
+        depths: list[int] = []
+        for row, parent in enumerate(self.parents):
+            if not -1 <= parent < row:
+                raise ValueError(f"row {row} can't continue row {parent}: parents stand before")
+            depths.append(0 if parent < 0 else depths[parent] + 1)
+        return depths
+
+    def ancestry(self) -> Tensor:
+        """[R, R] whether row i sees row j: itself and its ancestors."""
+        n = self.tokens.shape[-1]
+        if self.parents is None:
+            return torch.ones(n, n, dtype=torch.bool).tril()
+        seen = torch.eye(n, dtype=torch.bool)
+        for row, parent in enumerate(self.parents):
+            if parent >= 0:
+                seen[row] |= seen[parent]
+        return seen
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the branches of one forward share: positions, masks and the cache."""
+
+    rotary: dict[str, tuple[Tensor, Tensor]]
+    masks: dict[str, Tensor]
+    cache: CacheView | None
+    position_ids: Tensor
+
+
+class Branch:
+    """One residual branch: a view on live modules, holding no weights of its own.
+
+    Calling it with the stream [B, R, D] and a `Context` gives what is added to the stream,
+    [B, R, D].
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        layer: int,
+        block: nn.Module,
+        names: BranchNames,
+        family: Family,
+        config: Any,
+    ) -> None:
+        self.kind, self.layer = kind, layer
+        self.module = _resolve(block, names.module)
+        self.writes = _resolve(block, names.writes)
+        self.norm = _resolve(block, names.norm)
+        self.norm_after = _resolve(block, names.norm_after)
+        self._cache_argument = family.cache_argument
+        self._layer_type = layer_type(config, layer)
+        self._multiplier = _setting(config, family.residual_multiplier)
+
+    def __call__(self, h: Tensor, context: Context) -> Tensor:
+        x = h if self.norm is None else self.norm(h)
+        if self.kind == ATTENTION:
+            x = self.module(
+                x,
+                attention_mask=context.masks[self._layer_type],
+                position_ids=context.position_ids,
+                position_embeddings=context.rotary.get(self._layer_type),
+                **{self._cache_argument: context.cache},
+            )[0]
+        else:
+            x = self.module(x)
+        if self.norm_after is not None:
+            x = self.norm_after(x)
+        return x if self._multiplier is None else x * self._multiplier
+
+
+class ResidualDecoder:
+    """The gated stack of a causal language model.
+
+    Args:
+        model: a transformers model of a supported family, in eval mode. Nothing of it is
+            changed: no config, no forward, no weight.
+        family: its declaration; found from the config where not given.
+
+    Raises:
+        UnsupportedModelError: the family isn't supported.
+    """
+
+    def __init__(self, model: nn.Module, family: Family | None = None) -> None:
+        config: Any = model.config
+        self.family = family = family or family_of(config)
+        self.config = config
+        layers: Any = _resolve(model, family.layers)
+        self.n_layers = len(layers)
+        self.parallel = family.is_parallel(config)
+        self.vocab_size: int = config.vocab_size
+        self.max_positions: int | None = getattr(config, "max_position_embeddings", None)
+        self.branches: tuple[tuple[Branch, Branch], ...] = tuple(
+            (
+                Branch(ATTENTION, i, block, family.attention, family, config),
+                Branch(MLP, i, block, family.mlp, family, config),
+            )
+            for i, block in enumerate(layers)
+        )
+        self._embed: Any = _resolve(model, family.embed)
+        self._positions = _resolve(model, family.positions)
+        self._rotary = _resolve(model, family.rotary)
+        self._final_norm: Any = _resolve(model, family.final_norm)
+        self._head: Any = _resolve(model, family.head)
+        self._windows = {
+            layer_type(config, i): attention_window(config, i) for i in range(self.n_layers)
+        }
+        self._embedding_multiplier = _setting(config, family.embedding_multiplier)
+        self._logit_divisor = _setting(config, family.logit_divisor)
+        self._logit_multiplier = _setting(config, family.logit_multiplier)
+        self._logit_softcap = _setting(config, family.logit_softcap)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        device: torch.device = self._embed.weight.device
+        return device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number type of the weights."""
+        dtype: torch.dtype = self._embed.weight.dtype
+        return dtype
+
+    def forward(
+        self,
+        rows: Rows | Tensor,
+        *,
+        cache: KVCache | None = None,
+        plan: SkipPlan | None = None,
+        gates: Tensor | None = None,
+        observe: Callable[[Branch, Tensor], None] | None = None,
+    ) -> Tensor:
+        """Run the stack; returns the final stream, which `readout` turns into logits.
+
+        With a cache the rows are written to the slots from `cache.length` on, which doesn't
+        change: `cache.advance` or `cache.keep` say what counts.
+
+        Args:
+            rows: token ids, [R], or [B, R] without a cache; or `Rows`.
+            cache: keys and values of the text so far; None runs the rows as the whole text.
+            plan: branches to leave out; their modules aren't called. None runs all.
+            gates: multiplies each branch's output; broadcastable to [B, R, 2, n_layers], with
+                attention at index 0 and MLP at 1. None is all 1.
+            observe: called with each branch that runs and the stream it reads.
+
+        Returns:
+            [B, R, D] the stream after the last layer.
+        """
+        rows = rows if isinstance(rows, Rows) else Rows(rows)
+        tokens = rows.tokens if rows.tokens.dim() == 2 else rows.tokens[None]  # [B, R]
+        start = cache.length if cache is not None else 0
+        positions = self._position_ids(rows, start)  # [1, R]
+        h = self._embed(tokens)
+        if self._embedding_multiplier is not None:
+            h = h * self._embedding_multiplier
+        if self._positions is not None:
+            h = h + self._positions(positions)
+        context = self._context(h, rows, positions, start, cache)
+        for attention, mlp in self.branches:
+            h = self._layer(h, attention, mlp, context, plan, gates, observe)
+        return h
+
+    __call__ = forward
+
+    def readout(self, h: Tensor) -> Tensor:
+        """Final norm and head: the stream [B, R, D] → logits [B, R, V]."""
+        logits = self._head(self._final_norm(h))
+        if self._logit_divisor is not None:
+            logits = logits / self._logit_divisor
+        if self._logit_multiplier is not None:
+            logits = logits * self._logit_multiplier
+        if self._logit_softcap is not None:
+            logits = torch.tanh(logits / self._logit_softcap) * self._logit_softcap
+        return logits
+
+    def logits(self, rows: Rows | Tensor, **options: Any) -> Tensor:
+        """`readout(forward(rows, **options))`, [B, R, V]."""
+        return self.readout(self.forward(rows, **options))
+
+    # -- parts --------------------------------------------------------------------------------
+
+    def _layer(
+        self,
+        h: Tensor,
+        attention: Branch,
+        mlp: Branch,
+        context: Context,
+        plan: SkipPlan | None,
+        gates: Tensor | None,
+        observe: Callable[[Branch, Tensor], None] | None,
+    ) -> Tensor:
+        together: Tensor | None = None  # in the parallel layout both are added at the end
+        for index, branch in enumerate((attention, mlp)):
+            if plan is not None and plan.skips(branch.kind, branch.layer):
+                continue
+            if observe is not None:
+                observe(branch, h)
+            written = branch(h, context)
+            if gates is not None:
+                written = written * gates[..., index, branch.layer, None]
+            if self.parallel:
+                together = written if together is None else together + written
+            else:
+                h = h + written
+        return h if together is None else h + together
+
+    def _position_ids(self, rows: Rows, start: int) -> Tensor:
+        if rows.parents is None:
+            positions = torch.arange(start, start + rows.tokens.shape[-1], device=self.device)
+        else:
+            positions = torch.tensor(rows.depths(), device=self.device) + start
+        if self.max_positions is not None:  # padding rows may stand past the end
+            positions = positions.clamp(max=self.max_positions - 1)
+        return positions[None]
+
+    def _context(
+        self, h: Tensor, rows: Rows, positions: Tensor, start: int, cache: KVCache | None
+    ) -> Context:
+        n = rows.tokens.shape[-1]
+        read = n if cache is None else round_up(start + n, BUCKET)
+        rotary: dict[str, tuple[Tensor, Tensor]] = {}
+        if self._rotary is not None:
+            for kind in self._windows:
+                if self.family.rotary_by_layer_type:
+                    rotary[kind] = self._rotary(h, positions, kind)
+                else:
+                    rotary[kind] = next(iter(rotary.values()), None) or self._rotary(h, positions)
+        masks = {
+            kind: self._mask(rows, start, read, window, h) for kind, window in self._windows.items()
+        }
+        view = None if cache is None else CacheView(cache, read)
+        return Context(rotary, masks, view, positions)
+
+    def _mask(self, rows: Rows, start: int, read: int, window: int | None, h: Tensor) -> Tensor:
+        """[1, 1, R, read]: 0 where a row attends, the type's lowest number where not."""
+        n = rows.tokens.shape[-1]
+        slots = torch.arange(read, device=h.device)
+        depths = torch.arange(n, device=h.device)
+        if rows.parents is None:
+            own = start + depths[:, None]  # [R, 1] the slot and position of each row
+            seen = slots <= own
+            if window is not None:
+                seen &= slots > own - window
+        else:
+            depths = torch.tensor(rows.depths(), device=h.device)
+            seen = (slots < start).expand(n, read).clone()
+            seen[:, start : start + n] = rows.ancestry().to(h.device)
+            if window is not None:
+                positions = slots.clone()
+                positions[start : start + n] = start + depths
+                seen &= positions > (start + depths)[:, None] - window
+        lowest = torch.finfo(h.dtype).min
+        return torch.where(seen, 0.0, lowest).to(h.dtype)[None, None]
+
+
+def _resolve(root: nn.Module, path: str | None) -> Any:
+    """The module at an attribute path; None for no path."""
+    return None if path is None else reduce(getattr, path.split("."), root)
+
+
+def _setting(config: Any, name: str | None) -> float | None:
+    """A number of the config by name; None where the family or the model has none."""
+    value = None if name is None else getattr(config, name)
+    return None if value is None else float(value)
