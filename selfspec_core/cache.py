@@ -89,10 +89,12 @@ class KVCache:
         """
         buffers = self._layers[layer]
         if buffers is None:
-            buffers = self._layers[layer] = tuple(  # zeros, since masked slots are still multiplied
-                t.new_zeros(1, t.shape[1], self.capacity, t.shape[3]) for t in (keys, values)
-            )  # type: ignore[assignment]
-            assert buffers is not None
+            # Zeros, since masked slots are still multiplied by 0: NaN there would spread.
+            shape = (1, keys.shape[1], self.capacity)
+            buffers = self._layers[layer] = (
+                keys.new_zeros(*shape, keys.shape[3]),
+                values.new_zeros(*shape, values.shape[3]),
+            )
         start, end = self._length, self._length + keys.shape[2]
         buffers[0][:, :, start:end] = keys
         buffers[1][:, :, start:end] = values

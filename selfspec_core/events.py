@@ -54,9 +54,12 @@ class Start(Event):
     policy: str
     """How many are drafted: "fixed" or "confidence:0.6"."""
     rule: str
+    threshold: float | None = None
+    """θ of the rule `threshold`."""
     lossless: bool
     """Whether this rule at this temperature keeps the target's output (or its law)."""
     sampling: dict[str, Any]
+    draft_temperature: float = 0.0
     seed: int
     window: int
     """W, rows of every verification forward."""

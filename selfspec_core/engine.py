@@ -1,0 +1,283 @@
+"""The round loop: prefill, draft, verify, commit; yields events (design §3, §4).
+
+Everything that decodes — page, command line, benchmark, tests — goes through `Engine.stream`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .cache import round_up
+from .decoder import ResidualDecoder
+from .detokenize import token_texts
+from .events import Done, Event, Start, Wait
+from .generation import Generation
+from .loading import LoadedModel
+from .plan import SkipPlan
+from .request import Request, RequestError
+from .runtime import WINDOW_MULTIPLE, Probe, clock, peak_memory_mb, probe
+
+__all__ = ["Engine", "Generated", "Request", "RequestError"]
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A whole generation.
+
+    Args:
+        events: all of them, `Start` first and `Done` last; a trace.
+    """
+
+    events: tuple[Event, ...]
+
+    @property
+    def start(self) -> Start:
+        """The request as it was understood."""
+        assert isinstance(self.events[0], Start)
+        return self.events[0]
+
+    @property
+    def done(self) -> Done:
+        """The figures, the whole text and its ids."""
+        assert isinstance(self.events[-1], Done)
+        return self.events[-1]
+
+    @property
+    def text(self) -> str:
+        """The text that was written."""
+        return self.done.text
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Its token ids."""
+        return self.done.tokens
+
+
+class Engine:
+    """Decodes with one loaded model, for any number of people: it keeps nothing of a request.
+
+    Args:
+        loaded: the model, its tokenizer and family.
+    """
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self.loaded = loaded
+        self.decoder = ResidualDecoder(loaded.model, loaded.family)
+        self.tokenizer = loaded.tokenizer
+        sizes = [self.decoder.vocab_size]
+        if self.tokenizer is not None:  # an embedding may be padded past the vocabulary (case 15)
+            sizes.append(len(self.tokenizer))
+        self.vocab_size = min(sizes)
+        self.end_ids = _end_ids(loaded.model)
+        """Token ids that end a text; may be none."""
+        self.special_ids = frozenset(getattr(self.tokenizer, "all_special_ids", ()))
+        """Control tokens, which clean text leaves out."""
+        self._texts: dict[int, str] = {}
+
+    # -- what it is -----------------------------------------------------------------------------
+
+    @property
+    def n_layers(self) -> int:
+        """Decoder layers of the model."""
+        return self.decoder.n_layers
+
+    @property
+    def context(self) -> int:
+        """Most tokens of prompt and text together."""
+        return self.decoder.max_positions or 1 << 30
+
+    @property
+    def default_k(self) -> int:
+        """Drafts a round where nobody chose: 4 on a GPU, 2 on a CPU."""
+        return 4 if self.decoder.device.type == "cuda" else 2
+
+    def window_for(self, k: int) -> int:
+        """W, rows of every verification forward: the next multiple of 4 at or above k + 1."""
+        return round_up(k + 1, WINDOW_MULTIPLE)
+
+    def probe(self, widths: tuple[int, ...] = (4, 8)) -> Probe:
+        """Measure what this device guarantees of the fixed window (a second or two)."""
+        return probe(self.decoder, widths)
+
+    def warm_up(self) -> float:
+        """Run the shapes of a first request once, so that it isn't a cold one. Seconds taken."""
+        begin = clock(self.decoder.device)
+        ids = tuple(range(2, min(12, self.vocab_size)))
+        plan = SkipPlan.preset("standard", self.n_layers)
+        budget = min(8, self.context - len(ids))
+        for k in (self.default_k, 0):
+            self.generate(Request(prompt_ids=ids, plan=plan, k=k, max_new_tokens=budget))
+        return clock(self.decoder.device) - begin
+
+    # -- decoding -------------------------------------------------------------------------------
+
+    def stream(
+        self,
+        request: Request,
+        cancelled: Callable[[], bool] = lambda: False,
+        *,
+        on_logits: Callable[[int, torch.Tensor], None] | None = None,
+    ) -> Iterator[Event]:
+        """Decode, yielding events as they happen.
+
+        Each step of the iterator does at most one round, or one chunk of the prompt. An
+        exception in a round yields `Done` with the reason "error" and is then raised.
+
+        Args:
+            request: what to write.
+            cancelled: asked before every round; True ends the text with reason "cancelled".
+            on_logits: called with the position of every committed token and the logits [V] of
+                the window row that it was taken from (for `check`).
+
+        Raises:
+            RequestError: the prompt is empty or too long, or the plan is another model's.
+        """
+        prompt_ids = self.encode(request)
+        yield self._start(request, prompt_ids)
+        generation = Generation(self, request, prompt_ids, on_logits=on_logits)
+        device = self.decoder.device
+        prefill = 0.0
+        try:
+            if generation.reason is None:
+                steps = generation.prefill()
+                while True:
+                    if cancelled():
+                        generation.reason = "cancelled"
+                        break
+                    begin = clock(device)
+                    left = next(steps, None)
+                    prefill += clock(device) - begin
+                    if left is None:
+                        break
+                    yield Wait(place=0, expected_seconds=left * prefill)
+            while generation.reason is None:
+                if cancelled():
+                    generation.reason = "cancelled"
+                    break
+                yield from generation.round()
+        except Exception as error:
+            yield self._done(generation, "error", str(error) or repr(error), prefill)
+            raise
+        yield self._done(generation, generation.reason, "", prefill)
+
+    def generate(self, request: Request, **options: Any) -> Generated:
+        """`stream`, collected: same arguments, same errors."""
+        events = self.stream(request, **options)
+        return Generated(tuple(event for event in events if not isinstance(event, Wait)))
+
+    # -- text and ids ---------------------------------------------------------------------------
+
+    def encode(self, request: Request) -> list[int]:
+        """The prompt's ids, checked against the vocabulary and the context.
+
+        Raises:
+            RequestError: nothing in it, past the vocabulary, or longer than the context.
+        """
+        plan = request.plan
+        if plan is not None and plan.n_layers != self.n_layers:
+            raise RequestError(
+                f"the plan is for {plan.n_layers} layers and this model has {self.n_layers}"
+            )
+        if request.prompt_ids is not None:
+            ids = list(request.prompt_ids)
+        elif self.tokenizer is None:
+            raise RequestError("this model has no tokenizer: give prompt_ids")
+        else:
+            ids = self._encode_text(request)
+        if not ids:
+            raise RequestError("the prompt is empty: write at least one word")
+        if bad := [i for i in ids if not 0 <= i < self.decoder.vocab_size]:
+            raise RequestError(
+                f"token id {bad[0]} doesn't exist: ids are 0 to {self.decoder.vocab_size - 1}"
+            )
+        if len(ids) + min(request.max_new_tokens, 1) > self.context:
+            raise RequestError(
+                f"the prompt has {len(ids)} tokens and this model holds {self.context}: "
+                f"shorten it to {self.context - 1} at most"
+            )
+        return ids
+
+    def text_of(self, token: int) -> str:
+        """A token's own text."""
+        if token not in self._texts:
+            self._texts[token] = token_texts(self.tokenizer, [token])[0]
+        return self._texts[token]
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of ids together, as the tokenizer decodes them."""
+        if self.tokenizer is None:
+            return "".join(self.text_of(i) for i in ids)
+        text: str = self.tokenizer.decode(ids)
+        return text
+
+    def _encode_text(self, request: Request) -> list[int]:
+        has_template = bool(getattr(self.tokenizer, "chat_template", None))
+        if request.chat and not has_template:
+            raise RequestError("this model has no chat template: turn the chat format off")
+        text = request.prompt
+        if not text.strip():
+            raise RequestError("the prompt is empty: write at least one word")
+        if has_template and request.chat is not False:
+            message = [{"role": "user", "content": text}]
+            text = self.tokenizer.apply_chat_template(
+                message, tokenize=False, add_generation_prompt=True
+            )
+            return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return list(self.tokenizer(text)["input_ids"])
+
+    # -- first and last event -------------------------------------------------------------------
+
+    def _start(self, request: Request, prompt_ids: list[int]) -> Start:
+        rule = request.acceptance_rule
+        return Start(
+            model=self.loaded.info.to_dict(),
+            plan=str(request.plan or SkipPlan(self.n_layers)),
+            k=request.k,
+            policy=str(request.policy),
+            rule=rule.name,
+            threshold=rule.threshold if rule.name == "threshold" else None,
+            lossless=rule.lossless(request.sampling.temperature),
+            sampling=request.sampling.to_dict(),
+            draft_temperature=request.draft_sampling.temperature,
+            seed=request.seed,
+            window=request.window or self.window_for(request.k),
+            max_new_tokens=request.max_new_tokens,
+            stop=request.stop,
+            prompt=request.prompt if request.prompt_ids is None else self.decode(prompt_ids),
+            prompt_ids=tuple(prompt_ids),
+        )
+
+    def _done(
+        self, generation: Generation, reason: str | None, message: str, prefill: float
+    ) -> Done:
+        tokens = tuple(generation.written)
+        rounds, drafted = generation.rounds, generation.drafted
+        return Done(
+            reason=reason or "error",
+            message=message,
+            text=generation.text,
+            tokens=tokens,
+            tau=len(tokens) / rounds if rounds else None,
+            alpha=generation.accepted / drafted if drafted else None,
+            drafted=drafted,
+            accepted=generation.accepted,
+            rounds=rounds,
+            prefill_seconds=prefill,
+            seconds=generation.seconds,
+            tokens_per_second=len(tokens) / generation.seconds if rounds else None,
+            peak_memory_mb=peak_memory_mb(self.decoder.device),
+            weights_mb=self.loaded.info.weights_mb,
+        )
+
+
+def _end_ids(model: Any) -> tuple[int, ...]:
+    """Token ids that end a text: the generation config's, else the config's; there may be none."""
+    for config in (getattr(model, "generation_config", None), model.config):
+        ids = getattr(config, "eos_token_id", None)
+        if ids is not None:
+            return tuple(ids) if isinstance(ids, list | tuple) else (int(ids),)
+    return ()

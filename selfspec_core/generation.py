@@ -1,0 +1,352 @@
+"""One generation: the prefix, its cache, and the round (design §3).
+
+Invariant between rounds, and after an exception: `cache.length == len(prefix) - 1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .acceptance import THRESHOLD, judge, residual, walk
+from .cache import KVCache
+from .decoder import Rows
+from .detokenize import Detokenizer
+from .drafting import Proposal, SkippedStack
+from .events import Commit, Event, Round
+from .noise import Purpose, gumbel, uniform
+from .plan import SkipPlan
+from .request import Request
+from .runtime import clock, padded
+from .sampling import Laws, Sampling, laws_of
+from .verdicts import Judged, draft_events, verdict_events
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+PREFILL_CHUNK = 256
+
+
+class Generation:
+    """The state of one request and its round. `Engine.stream` drives it.
+
+    Args:
+        engine: model, tokenizer and vocabulary.
+        request: what to write.
+        prompt_ids: the prompt, at least one token.
+        on_logits: see `Engine.stream`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        request: Request,
+        prompt_ids: Sequence[int],
+        *,
+        on_logits: Callable[[int, Tensor], None] | None = None,
+    ) -> None:
+        self._engine, self._request, self._on_logits = engine, request, on_logits
+        self._decoder = engine.decoder
+        self._rule, self._policy = request.acceptance_rule, request.policy
+        self._sampling, self._draft_sampling = request.sampling, request.draft_sampling
+        self._window = request.window or engine.window_for(request.k)
+        self._budget = min(request.max_new_tokens, engine.context - len(prompt_ids))
+        self._n_prompt = len(prompt_ids)
+        self._detokenizer = Detokenizer(engine.decode)
+        self._plainly = False  # after a rejection under `threshold` the next token is plain
+        self.prefix = list(prompt_ids)
+        self.cache = KVCache(engine.n_layers, len(prompt_ids) + self._budget + self._window)
+        self.rounds = self.drafted = self.accepted = 0
+        self.seconds = 0.0
+        self.reason: str | None = "length" if self._budget == 0 else None
+
+    @property
+    def written(self) -> list[int]:
+        """The tokens written so far."""
+        return self.prefix[self._n_prompt :]
+
+    @property
+    def text(self) -> str:
+        """The text written so far."""
+        return self._detokenizer.text
+
+    @torch.inference_mode()
+    def prefill(self) -> Iterator[float]:
+        """Fill the cache with all of the prompt but its last token, a chunk a step.
+
+        Yields, between chunks, how much is left ÷ how much is done. The chunks depend on the
+        prompt alone, so plain and speculative decoding begin from the same bits.
+        """
+        ids = self._ids(self.prefix[:-1])
+        for chunk in ids.split(PREFILL_CHUNK):
+            if len(chunk):
+                self._decoder.forward(chunk, cache=self.cache)
+                self.cache.advance(len(chunk))
+            done = self.cache.length
+            if done < len(ids):
+                yield (len(ids) - done) / done
+
+    @torch.inference_mode()
+    def round(self) -> Iterator[Event]:
+        """Draft, verify in one forward, commit; yields the round's events in order.
+
+        The drafts come first, before they are verified. Where the iteration stops, for
+        whatever reason, the cache covers the prefix again, but for its last token.
+        """
+        base = len(self.prefix) - 1
+        device = self._decoder.device
+        assert self.cache.length == base
+        begin = clock(device)
+        try:
+            proposal, plan = self._propose()
+        finally:
+            self.cache.rollback(base)
+        drafted = clock(device)
+        tokens = [] if proposal is None else proposal.tokens.tolist()
+        depths = _depths(proposal.parents, len(tokens)) if proposal is not None else []
+        drafts = draft_events(proposal, tokens, self._position(depths), self.rounds, self._text_of)
+        told = clock(device)
+        yield from drafts
+        resumed = clock(device)
+        judged = self._verify(proposal, depths)
+        path = walk(judged.judgement.accepted.tolist(), judged.parents)
+        final, rejected, judged = self._final(judged, path)
+        verified = clock(device)
+        events = list(self._commit(judged, tokens, path, final, rejected))
+        end = clock(device)
+        done = Round(
+            round=self.rounds,
+            drafted=len(tokens),
+            accepted=sum(isinstance(e, Commit) and e.source == "draft" for e in events),
+            committed=sum(isinstance(e, Commit) for e in events),
+            plan=str(plan),
+            draft_ms=(drafted - begin) * 1e3,
+            verify_ms=(verified - resumed) * 1e3,
+            other_ms=(told - drafted + end - verified) * 1e3,
+        )
+        self.rounds += 1
+        self.drafted += done.drafted
+        self.accepted += done.accepted
+        self.seconds += told - begin + end - resumed
+        yield from events
+        yield done
+
+    # -- draft ----------------------------------------------------------------------------------
+
+    def _propose(self) -> tuple[Proposal | None, SkipPlan]:
+        remaining = self._budget - len(self.written)
+        limit = 0 if self._plainly else min(self._policy.limit, remaining - 1)
+        plan = self._request.plan_at(len(self.prefix), self._engine.n_layers)
+        proposal = SkippedStack(self._decoder, plan).propose(
+            self._last(),
+            self.cache,
+            limit,
+            law=self._draft_law,
+            draw=self._draft_draw,
+            policy=self._policy,
+        )
+        return proposal, plan
+
+    def _draft_law(self, logits: Tensor, drafts: Sequence[Tensor]) -> Laws:
+        sampling = self._draft_sampling
+        own = [int(token) for token in drafts] if sampling.looks_back else []
+        return self._laws(logits, sampling, [own], [len(drafts)])
+
+    def _draft_draw(self, law: Laws, depth: int) -> Tensor:
+        if law.greedy:
+            return law.choose(None)
+        purpose = Purpose.COUPLED if self._rule.shares_noise else Purpose.DRAFT
+        return law.choose(self._noise([depth], purpose))
+
+    # -- verify ---------------------------------------------------------------------------------
+
+    def _verify(self, proposal: Proposal | None, depths: Sequence[int]) -> Judged:
+        """Run the window of W rows and let the rule judge it."""
+        drafts = self._last()[:0] if proposal is None else proposal.tokens  # [k]
+        parents = None if proposal is None else proposal.parents
+        k = len(drafts)
+        window = padded(torch.cat([self._last(), drafts]), self._window)  # [W]
+        rows = Rows(window, _window_parents(parents, self._window))
+        logits = self._decoder.logits(rows, cache=self.cache)[0, : k + 1]  # [k + 1, V]
+        row_depths = [0, *(depth + 1 for depth in depths)]
+        own = _own_tokens(drafts, parents) if self._sampling.looks_back else [[]] * (k + 1)
+        target = self._laws(logits, self._sampling, own, row_depths)
+        above = self._ids([p + 1 for p in parents or range(-1, k - 1)])
+        noise = u = None
+        if not target.greedy:
+            shared = self._rule.shares_noise
+            noise = self._noise(row_depths, Purpose.COUPLED if shared else Purpose.TARGET)
+            if not shared and k:
+                positions = self._ids(self._position(depths))
+                u = uniform(self._request.seed, positions, drafts, Purpose.ACCEPT)
+        judgement = judge(
+            self._rule,
+            target,
+            None if proposal is None else proposal.laws,
+            drafts,
+            noise=noise,
+            u=u,
+            parents=above,
+        )
+        return Judged(
+            round=self.rounds,
+            positions=self._position(depths),
+            proposal=proposal,
+            above=above,
+            target=target,
+            judgement=judgement,
+            noise=noise,
+            u=u,
+            logits=logits,
+        )
+
+    def _final(self, judged: Judged, path: Sequence[int]) -> tuple[int, int | None, Judged]:
+        """The token after the accepted path, and the draft that was rejected there, if any."""
+        row = path[-1] + 1 if path else 0
+        children = (judged.above == row).nonzero()[:, 0].tolist()
+        rejected = next(iter(children), None)
+        if rejected is None or self._rule.shares_noise or judged.target.greedy:
+            return int(judged.judgement.choices[row]), rejected, judged
+        assert judged.proposal is not None
+        assert judged.noise is not None
+        if len(children) > 1:
+            raise ValueError("the rule 'rejection' judges one draft at a place, not siblings")
+        law, mass = residual(judged.target.probs()[row], judged.proposal.laws.probs()[rejected])
+        token = int((law.log() + judged.noise[row]).argmax())
+        return token, rejected, replace(judged, residual=(law, mass))
+
+    # -- commit ---------------------------------------------------------------------------------
+
+    def _commit(
+        self,
+        judged: Judged,
+        tokens: Sequence[int],
+        path: Sequence[int],
+        final: int,
+        rejected: int | None,
+    ) -> Iterator[Event]:
+        """Take what is accepted into the prefix, up to the text's end; yields what happened."""
+        closing = "plain" if not tokens else "bonus" if rejected is None else "correction"
+        rows = [0, *(draft + 1 for draft in path)]
+        taken = [*(tokens[draft] for draft in path), final]
+        sources = ["draft"] * len(path) + [closing]
+        ps = judged.target.log_probs[rows, taken].exp().tolist()
+        commits: list[Commit] = []
+        try:
+            for row, token, source, p in zip(rows, taken, sources, ps, strict=True):
+                text = self._take(token)
+                commits.append(
+                    Commit(
+                        round=self.rounds,
+                        position=len(self.prefix) - 1,
+                        token=token,
+                        text=text,
+                        source=source,
+                        special=token in self._engine.special_ids,
+                        p=p,
+                    )
+                )
+                if self._on_logits is not None:
+                    self._on_logits(len(self.prefix) - 1, judged.logits[row])
+                if self.reason is not None:
+                    break
+        except BaseException:  # so that the cache covers the prefix here too
+            del self.prefix[self.cache.length + 1 :]
+            raise
+        # The last committed token has no keys and values yet; the others' rows are kept.
+        self.cache.keep(rows[: len(commits)])
+        kept = sum(commit.source == "draft" for commit in commits)
+        reached = len(commits) == len(taken)
+        self._plainly = self._rule.name == THRESHOLD and rejected is not None
+        statuses = ["unreached"] * len(tokens)
+        for draft in path[:kept]:
+            statuses[draft] = "accepted"
+        if rejected is not None and reached:
+            statuses[rejected] = "rejected"
+        yield from verdict_events(judged, tokens, statuses, self._text_of)
+        yield from commits
+
+    def _take(self, token: int) -> str:
+        """Append a token; sets `reason` where it ends the text. Returns the text it adds."""
+        before = self._detokenizer.text
+        self.prefix.append(token)
+        text = self._detokenizer.push(token)
+        longest = max(map(len, self._request.stop), default=0)
+        tail = before[max(0, len(before) - longest + 1) :] + text if longest else ""
+        if token in self._engine.end_ids:
+            self.reason = "eos"
+        elif any(stop in tail for stop in self._request.stop):
+            self.reason = "stop"
+        elif len(self.written) == self._budget:
+            self.reason = "length"
+        return text if self.reason is None else text + self._detokenizer.flush()
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def _last(self) -> Tensor:
+        """[1] the last committed token."""
+        return self._ids(self.prefix[-1:])
+
+    def _ids(self, numbers: Sequence[int]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.int64, device=self._decoder.device)
+
+    def _position(self, depths: Sequence[int]) -> list[int]:
+        """Positions in the text of tokens so many past the prefix."""
+        return [len(self.prefix) + depth for depth in depths]
+
+    def _text_of(self, token: int) -> str:
+        return self._engine.text_of(token)
+
+    def _noise(self, depths: Sequence[int], purpose: Purpose) -> Tensor:
+        """[R, V] Gumbel noise for the tokens so many past the prefix."""
+        positions = self._ids(self._position(depths))
+        return gumbel(self._request.seed, positions, self._engine.vocab_size, purpose)
+
+    def _laws(
+        self,
+        logits: Tensor,
+        sampling: Sampling,
+        own: Sequence[Sequence[int]],
+        depths: Sequence[int],
+    ) -> Laws:
+        """Laws of rows [R, V], whose text is the prefix and their own ancestors' tokens."""
+        return laws_of(
+            logits[:, : self._engine.vocab_size],
+            sampling,
+            histories=[self.prefix + list(o) for o in own] if sampling.looks_back else None,
+            n_new=[len(self.written) + depth for depth in depths],
+            prompt_length=self._n_prompt,
+            end_ids=self._engine.end_ids,
+        )
+
+
+def _depths(parents: Sequence[int] | None, k: int) -> list[int]:
+    """How many tokens past the committed text each draft stands, from 0."""
+    if parents is None:
+        return list(range(k))
+    depths: list[int] = []
+    for parent in parents:
+        depths.append(0 if parent < 0 else depths[parent] + 1)
+    return depths
+
+
+def _window_parents(parents: Sequence[int] | None, width: int) -> tuple[int, ...] | None:
+    """The drafts' parents as rows of the window, whose row 0 is the last committed token."""
+    if parents is None:
+        return None
+    drafts = [parent + 1 for parent in parents]
+    return (-1, *drafts, *range(len(drafts), width - 1))
+
+
+def _own_tokens(drafts: Tensor, parents: Sequence[int] | None) -> list[list[int]]:
+    """For each window row, the drafted tokens between the prefix and it, its own included."""
+    tokens = drafts.tolist()
+    own: list[list[int]] = [[]]
+    for draft, token in enumerate(tokens):
+        parent = draft - 1 if parents is None else parents[draft]
+        own.append([*own[parent + 1], token])
+    return own
