@@ -108,7 +108,7 @@ def judge(
     if rule.name in (COUPLED, REJECTION):
         return Judgement(agrees, choices)
     log_judged = target.judged()[above]  # [k, V]
-    judged = log_judged.gather(-1, tokens[:, None])[:, 0].exp()
+    judged = log_judged.gather(-1, tokens[:, None])[:, 0].exp().double()
     if rule.name == THRESHOLD:
         bounds = torch.full_like(judged, rule.threshold)
     else:

@@ -134,8 +134,8 @@ def read_config(
             )
     if told.get("attention.sliding_window"):
         raise LoadError(
-            f"{name} has sliding-window attention, for which GGUF files of {arch} don't fit "
-            f"transformers' {layout.model_type} (is it OLMo 3?): load safetensors"
+            f"{name} has sliding-window attention, which no file of {arch} should have (those of "
+            "OLMo 3 say that they are olmo2): load safetensors of a supported family"
         )
     if "num_key_value_heads" in layout.optional:
         values.setdefault("num_key_value_heads", values["num_attention_heads"])

@@ -1,0 +1,450 @@
+"""The scheduler, without a model: turns, superseding, cancelling, errors, waiting, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+
+import pytest
+
+from selfspec_core.events import Commit, Done, Draft, Round, Wait
+from selfspec_core.scheduler import Scheduler, SchedulerClosed
+
+SOON = 5.0
+
+
+@pytest.fixture
+def scheduler():
+    scheduler = Scheduler(wait_seconds=0.05)
+    yield scheduler
+    scheduler.close()
+    assert not scheduler._thread.is_alive()
+
+
+def round_event(number: int) -> Round:
+    return Round(
+        round=number,
+        drafted=1,
+        accepted=1,
+        committed=2,
+        plan="none",
+        draft_ms=1.0,
+        verify_ms=1.0,
+        other_ms=0.0,
+    )
+
+
+def done(reason: str = "length") -> Done:
+    return Done(
+        reason=reason,
+        text="",
+        tokens=(),
+        tau=None,
+        alpha=None,
+        drafted=0,
+        accepted=0,
+        rounds=0,
+        prefill_seconds=0.0,
+        seconds=0.0,
+        tokens_per_second=None,
+        peak_memory_mb=0.0,
+        weights_mb=0.0,
+    )
+
+
+def draft(number: int) -> Draft:
+    return Draft(
+        round=number,
+        index=0,
+        parent=-1,
+        position=number,
+        drafter="skip",
+        token=1,
+        text="a",
+        q=1.0,
+    )
+
+
+def commit(number: int) -> Commit:
+    return Commit(round=number, position=number, token=1, text="a", source="draft")
+
+
+class Generation:
+    """A generation as the engine yields it, which notes what happened to it."""
+
+    def __init__(self, rounds: int, name: str = "", log: list | None = None, gate=None) -> None:
+        self.rounds, self.name, self.gate = rounds, name, gate
+        self.log = [] if log is None else log
+        self.threads: set[int] = set()
+        self.played = 0
+        self.begun, self.closed = threading.Event(), threading.Event()
+
+    def __call__(self, cancelled):
+        try:
+            for number in range(self.rounds):
+                if cancelled():
+                    yield done("cancelled")
+                    return
+                self.begun.set()
+                if self.gate is not None:
+                    assert self.gate.wait(SOON)
+                self.threads.add(threading.get_ident())
+                self.log.append((self.name, number))
+                yield draft(number)
+                yield commit(number)
+                self.played += 1
+                yield round_event(number)
+            yield done()
+        finally:
+            self.closed.set()
+
+
+def without_waits(items) -> list:
+    return [item for item in items if not isinstance(item, Wait)]
+
+
+def until(condition) -> None:
+    end = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < end, "it never became true"
+        time.sleep(0.005)
+
+
+def test_a_generation_arrives_whole_and_in_order(scheduler):
+    items = without_waits(scheduler.submit(Generation(3)))
+    kinds = [item.type for item in items]
+    assert kinds == ["draft", "commit", "round"] * 3 + ["done"]
+    assert [item.round for item in items[:-1]] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_generations_take_turns_by_the_round(scheduler):
+    log, gate = [], threading.Event()
+    tickets = [scheduler.submit(Generation(4, name, log, gate)) for name in "abc"]
+    gate.set()
+    for ticket in tickets:
+        assert without_waits(ticket)[-1].reason == "length"
+    # The first may have had a turn before the others came; from then on it goes round.
+    assert sorted(log) == [(name, i) for name in "abc" for i in range(4)]
+    names = "".join(name for name, _ in log)
+    assert names == "abc" * 4, names
+
+
+def test_everything_runs_on_one_thread_that_is_not_the_callers(scheduler):
+    first, second = Generation(3), Generation(3)
+    tickets = [scheduler.submit(first), scheduler.submit(second)]
+    for ticket in tickets:
+        list(ticket)
+    assert len(first.threads | second.threads) == 1
+    assert threading.get_ident() not in first.threads
+
+
+def test_a_new_run_supersedes_the_owners_earlier_one_at_the_next_round(scheduler):
+    gate = threading.Event()
+    old, new = Generation(1000, gate=gate), Generation(2)
+    first = scheduler.submit(old, owner="ann")
+    assert old.begun.wait(SOON)
+    second = scheduler.submit(new, owner="ann")
+    gate.set()
+    assert without_waits(first)[-1].reason == "cancelled"
+    assert old.played == 1
+    assert without_waits(second)[-1].reason == "length"
+    assert first.cancelled
+    assert not second.cancelled
+
+
+def test_other_owners_and_nobodys_work_are_left_alone(scheduler):
+    gate = threading.Event()
+    bob = scheduler.submit(Generation(3, gate=gate), owner="bob")
+    nobody = scheduler.submit(Generation(3, gate=gate))
+    ann = scheduler.submit(Generation(3, gate=gate), owner="ann")
+    gate.set()
+    assert [without_waits(ticket)[-1].reason for ticket in (bob, nobody, ann)] == ["length"] * 3
+
+
+def test_supersede_can_be_declined(scheduler):
+    gate = threading.Event()
+    first = scheduler.submit(Generation(3, gate=gate), owner="ann")
+    second = scheduler.submit(Generation(3), owner="ann", supersede=False)
+    gate.set()
+    assert without_waits(first)[-1].reason == "length"
+    assert without_waits(second)[-1].reason == "length"
+
+
+def test_cancel_delivers_the_engines_own_ending(scheduler):
+    gate = threading.Event()
+    generation = Generation(1000, gate=gate)
+    ticket = scheduler.submit(generation)
+    assert generation.begun.wait(SOON)
+    ticket.cancel()
+    gate.set()
+    assert without_waits(ticket)[-1].reason == "cancelled"
+    assert generation.played == 1
+
+
+def test_cancelling_an_owner_counts_what_it_ended(scheduler):
+    gate = threading.Event()
+    ticket = scheduler.submit(Generation(1000, gate=gate), owner="ann")
+    assert scheduler.cancel("bob") == 0
+    assert scheduler.cancel("ann") == 1
+    assert scheduler.cancel("ann") == 0
+    gate.set()
+    list(ticket)
+    assert scheduler.idle
+
+
+def test_an_iterator_that_ignores_cancelling_is_closed_after_one_more_round(scheduler):
+    played, closed, gate = [], threading.Event(), threading.Event()
+
+    def stubborn(cancelled):
+        try:
+            number = 0
+            while True:
+                gate.wait(SOON)
+                played.append(number)
+                yield round_event(number)
+                number += 1
+        finally:
+            closed.set()
+
+    ticket = scheduler.submit(stubborn)
+    gate.set()
+    until(lambda: played)
+    ticket.cancel()
+    assert closed.wait(SOON)
+    before = len(played)
+    time.sleep(0.05)
+    assert len(played) == before
+    list(ticket)
+
+
+def test_an_error_arrives_after_what_came_before_it_and_the_next_work_is_fine(scheduler):
+    def breaks(cancelled):
+        yield round_event(0)
+        raise ValueError("the cache is full")
+
+    items = iter(scheduler.submit(breaks))
+    assert next(item for item in items if not isinstance(item, Wait)) == round_event(0)
+    with pytest.raises(ValueError, match="the cache is full"):
+        list(items)
+    assert without_waits(scheduler.submit(Generation(1)))[-1].reason == "length"
+
+
+def test_an_error_while_making_the_iterator_arrives_too(scheduler):
+    def refuses(cancelled):
+        raise ValueError("k must be 0–16, got 40")
+
+    with pytest.raises(ValueError, match="got 40"):
+        list(scheduler.submit(refuses))
+
+
+def test_work_stops_when_its_consumer_goes_away(scheduler):
+    generation = Generation(100_000)
+    items = iter(scheduler.submit(generation))
+    next(items)
+    items.close()
+    assert generation.closed.wait(SOON)
+    assert generation.played < 100_000
+    until(lambda: scheduler.idle)
+
+
+def test_work_stops_when_its_ticket_is_forgotten(scheduler):
+    gate = threading.Event()
+    generation = Generation(100_000, gate=gate)
+    ticket = scheduler.submit(generation)
+    gate.set()
+    until(lambda: generation.played > 0)
+    del ticket
+    gc.collect()
+    assert generation.closed.wait(SOON)
+    until(lambda: scheduler.idle)
+
+
+def test_background_work_runs_only_in_the_gaps(scheduler):
+    log, gate = [], threading.Event()
+
+    def background(cancelled):
+        for number in range(3):
+            log.append(("background", number))
+            yield number
+
+    first = scheduler.submit(Generation(3, "a", log, gate))
+    job = scheduler.submit(background, background=True)
+    second = scheduler.submit(Generation(3, "b", log, gate))
+    gate.set()
+    list(first), list(second)
+    assert without_waits(job) == [0, 1, 2]
+    assert [name for name, _ in log][-3:] == ["background"] * 3
+
+
+def test_a_generation_interrupts_background_work_at_its_next_slice(scheduler):
+    log, gate, begun = [], threading.Event(), threading.Event()
+
+    def background(cancelled):
+        for number in range(3):
+            log.append("background")
+            begun.set()
+            gate.wait(SOON)
+            yield number
+
+    job = scheduler.submit(background, background=True)
+    assert begun.wait(SOON)
+    generation = scheduler.submit(Generation(2, "a", log))
+    gate.set()
+    list(generation), list(job)
+    assert log == ["background", ("a", 0), ("a", 1), "background", "background"]
+
+
+def test_a_new_run_supersedes_the_owners_background_work(scheduler):
+    gate = threading.Event()
+    blocker = scheduler.submit(Generation(1, gate=gate))
+    ran = []
+    job = scheduler.submit(
+        lambda cancelled: iter(ran.append(1) or [1]), owner="ann", background=True
+    )
+    run = scheduler.submit(Generation(1), owner="ann")
+    gate.set()
+    list(blocker), list(run)
+    assert without_waits(job) == []
+    assert ran == []
+
+
+def test_more_than_the_limit_wait_in_line_and_learn_their_place():
+    scheduler = Scheduler(max_live=1, wait_seconds=0.02)
+    try:
+        list(scheduler.submit(Generation(1)))  # gives the pace
+        gate = threading.Event()
+        first = scheduler.submit(Generation(2, gate=gate))
+        second, third = scheduler.submit(Generation(1)), scheduler.submit(Generation(1))
+        waits = [next(iter(ticket)) for ticket in (third,)]
+        assert waits[0].place == 2
+        assert waits[0].expected_seconds is not None
+        assert waits[0].expected_seconds >= 0
+        gate.set()
+        assert without_waits(first)[-1].reason == "length"
+        assert without_waits(second)[-1].reason == "length"
+    finally:
+        scheduler.close()
+
+
+def test_waiting_for_a_turn_yields_wait_events_again_and_again(scheduler):
+    gate = threading.Event()
+    ticket = iter(scheduler.submit(Generation(1, gate=gate)))
+    waits = [next(ticket) for _ in range(3)]
+    assert all(isinstance(wait, Wait) and wait.place == 0 for wait in waits)
+    gate.set()
+    assert without_waits(ticket)[-1].reason == "length"
+
+
+def test_cancelled_in_line_ends_without_waiting_for_a_place():
+    scheduler = Scheduler(max_live=1, wait_seconds=0.02)
+    try:
+        gate = threading.Event()
+        running = scheduler.submit(Generation(3, gate=gate))
+        never = Generation(3)
+        waiting = scheduler.submit(never, owner="ann")
+        scheduler.cancel("ann")
+        gate.set()
+        assert without_waits(waiting) == []
+        assert never.played == 0
+        list(running)
+    finally:
+        scheduler.close()
+
+
+def test_asynchronous_reading_gives_the_same_items(scheduler):
+    async def read():
+        return [item async for item in scheduler.submit(Generation(5))]
+
+    items = without_waits(asyncio.run(read()))
+    assert [item.type for item in items] == ["draft", "commit", "round"] * 5 + ["done"]
+
+
+def test_many_asynchronous_readers_each_get_their_own(scheduler):
+    async def read(rounds):
+        items = [item async for item in scheduler.submit(Generation(rounds))]
+        return sum(isinstance(item, Round) for item in items)
+
+    async def everybody():
+        return await asyncio.gather(*(read(rounds) for rounds in range(1, 13)))
+
+    assert asyncio.run(everybody()) == list(range(1, 13))
+
+
+def test_batches_join_what_arrived_and_lose_nothing(scheduler):
+    async def read():
+        return [batch async for batch in scheduler.submit(Generation(200)).batches(0.02)]
+
+    batches = asyncio.run(read())
+    items = without_waits(item for batch in batches for item in batch)
+    assert [item.round for item in items if isinstance(item, Round)] == list(range(200))
+    assert len(batches) < 200
+
+
+def test_an_asynchronous_reader_that_is_cancelled_stops_the_work(scheduler):
+    generation = Generation(10_000_000)
+
+    async def read():
+        async for _ in scheduler.submit(generation).batches(0.01):
+            pass
+
+    async def give_up():
+        task = asyncio.create_task(read())
+        while generation.played == 0:
+            await asyncio.sleep(0.005)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(give_up())
+    assert generation.closed.wait(SOON)
+    until(lambda: scheduler.idle)
+
+
+def test_an_error_reaches_an_asynchronous_reader(scheduler):
+    def breaks(cancelled):
+        yield round_event(0)
+        raise RuntimeError("out of memory")
+
+    got = []
+
+    async def read():
+        async for item in scheduler.submit(breaks):
+            got.append(item)
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        asyncio.run(read())
+    assert without_waits(got) == [round_event(0)]
+
+
+def test_a_reader_whose_loop_is_gone_ends_its_work_and_nobody_elses(scheduler):
+    generation = Generation(10_000_000)
+    loop = asyncio.new_event_loop()
+    batches = scheduler.submit(generation).batches()
+    loop.run_until_complete(batches.__anext__())
+    loop.close()
+    assert generation.closed.wait(SOON)
+    assert without_waits(scheduler.submit(Generation(1)))[-1].reason == "length"
+
+
+def test_closing_ends_everything_and_tells_the_consumers():
+    scheduler = Scheduler(wait_seconds=0.02)
+    running, background = Generation(10_000_000), Generation(5)
+    ticket = scheduler.submit(running)
+    job = scheduler.submit(background, background=True)
+    until(lambda: running.played > 0)
+    scheduler.close()
+    assert running.closed.is_set()
+    assert not scheduler._thread.is_alive()
+    for left in (ticket, job):
+        with pytest.raises(SchedulerClosed):
+            list(left)
+    with pytest.raises(SchedulerClosed, match="shut down"):
+        scheduler.submit(Generation(1))
+    scheduler.close()
+
+
+def test_live_must_be_at_least_one():
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        Scheduler(max_live=0)

@@ -1,0 +1,71 @@
+"""The page before its model is there, and when it never comes."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from ui.recorded import read_recording
+from ui.session import Studio
+
+from .conftest import Stage, launch
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_recorded_run_plays_at_once_and_is_labelled(app_before_loading, browser):
+    context = browser.new_context()
+    try:
+        context.new_page().goto(app_before_loading.url)  # the server's first answer is a cold one
+        page = context.new_page()
+        begin = time.monotonic()
+        page.goto(app_before_loading.url)
+        page.wait_for_selector(".ss-tokens .ss-accepted", timeout=10_000)
+        seconds = time.monotonic() - begin
+        print(f"a recorded token was visible after {seconds:.2f} s")
+        assert seconds < 3
+        status = page.locator(".ss-status").inner_text()
+        assert "Recorded" in status
+        assert "SmolLM2-135M-Instruct" in status
+        assert f"k {read_recording().start.k}" in status
+        assert re.search(r"\d{4}-\d{2}-\d{2}", status)
+        assert page.locator(".ss-model").get_attribute("data-state") == "loading"
+    finally:
+        context.close()
+
+
+def test_a_run_asked_for_too_early_waits_for_the_model_and_then_runs(app_before_loading, new_page):
+    stage = Stage(new_page(app_before_loading.url))
+    stage.page.fill("#prompt textarea", "a fox runs")
+    before = stage.run_number()
+    stage.page.fill("#plan textarea, #plan input", "3-4")
+    stage.page.click("#run")
+    stage.page.wait_for_function("document.body.dataset.selfspec === 'waiting'")
+    assert "Your run starts by itself" in stage.page.locator(".ss-status").inner_text()
+    app_before_loading.loads.set()
+    done = stage.done(before)
+    assert done["tokens"]
+    stage.page.wait_for_selector('.ss-model[data-state="ready"]')
+    assert stage.page.locator(".ss-branch").count() == 16
+    assert stage.page.input_value("#prompt textarea") == "a fox runs"
+
+
+def test_a_model_that_cannot_be_loaded_is_a_sentence_and_the_page_stays(tmp_path, new_page):
+    studio = Studio(str(tmp_path / "nothing-here"), device="cpu")
+    demo = None
+    try:
+        studio.start_loading()
+        demo, url = launch(studio)
+        stage = Stage(new_page(url))
+        stage.page.wait_for_selector('.ss-model[data-state="failed"]', timeout=60_000)
+        stage.run()
+        note = stage.page.locator(".ss-notes").inner_text()
+        assert "The model could not be loaded" in note
+        assert "nothing-here" in note
+        assert "Traceback" not in stage.page.content()
+    finally:
+        if demo is not None:
+            demo.close()
+        studio.close()

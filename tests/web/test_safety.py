@@ -1,0 +1,115 @@
+"""Other people, hostile words, closed tabs and other hosts, in a real browser."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+
+from .conftest import HOSTILE, Stage, wait_until
+from .test_decode import open_stage
+
+pytestmark = pytest.mark.browser
+
+
+def test_hostile_tokens_are_shown_as_text(app, new_page):
+    """Case 28: ${…}, <img onerror>, <script>, a backslash, a backtick and a template."""
+    stage = open_stage(new_page, app)
+    page = stage.page
+    page.fill("#prompt textarea", " ".join(HOSTILE))
+    page.fill("#temperature input[type=number]", "2")
+    page.locator("#temperature input[type=number]").blur()
+    stage.set_length(300)
+    stage.run()
+    written = stage.event("done")["text"]
+    seen = [word for word in HOSTILE if word in written]
+    assert len(seen) == len(HOSTILE), f"the model wrote only {seen}"
+    shown = page.locator(".ss-tokens").inner_text()
+    for word in HOSTILE:
+        assert word in shown
+    assert stage.clean_text() == written
+    tokens = page.locator(".ss-tokens [role=option]", has_text="window.owned").all()[:6]
+    for token in tokens:
+        token.hover()
+        page.locator(".ss-inspector").wait_for()
+    assert page.evaluate("window.owned") is None
+    assert page.locator(".ss-stage img, .ss-stage script, .ss-inspector img").count() == 0
+
+
+def test_two_people_with_different_plans_each_get_what_they_would_get_alone(app, new_page):
+    """Case 25."""
+    people = {"none": "1-3", "light": "4-6"}
+    alone, together = {}, {}
+    stages = {}
+    for name, plan in people.items():
+        stage = stages[name] = open_stage(new_page, app)
+        stage.page.uncheck("#auto input")
+        stage.page.fill("#plan textarea, #plan input", plan)
+        stage.page.press("#plan textarea, #plan input", "Enter")
+        stage.page.fill("#prompt textarea", f"a fox runs {name}")
+        stage.set_length(60)
+        stage.page.uncheck("#auto input")
+        stage.run()
+        alone[name] = story(stage)
+    app.engine.pause = 0.03
+    before = {name: stage.run_number() for name, stage in stages.items()}
+    for stage in stages.values():
+        stage.page.click("#run")
+    for name, stage in stages.items():
+        stage.done(before[name])
+        together[name] = story(stage)
+    assert together == alone
+    assert alone["none"] != alone["light"]
+
+
+def story(stage: Stage) -> list[tuple]:
+    """All that was drafted, judged and written, without times."""
+    keys = ("type", "round", "position", "token", "status", "source", "plan", "text")
+    kinds = ("draft", "verdict", "commit", "round")
+    return [
+        tuple(e.get(key) for key in keys) for e in stage.state()["events"] if e["type"] in kinds
+    ]
+
+
+def test_a_closed_tab_stops_the_work_at_the_next_round(app, new_page):
+    """Case 27."""
+    app.engine.pause = 0.1
+    stage = open_stage(new_page, app)
+    stage.set_length(512)
+    stage.start_running()
+    stage.page.close()
+    rounds = app.engine.rounds
+    wait_until(lambda: app.studio.scheduler.idle, "the work of a closed tab to stop", 10)
+    # Noticing takes a message to a closed connection; then the round under way is the last.
+    assert app.engine.rounds - rounds < 20
+
+
+def test_nothing_loads_from_another_host(app, browser):
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        hosts = set()
+        page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
+        page.goto(app.url)
+        page.wait_for_selector('.ss-model[data-state="ready"]')
+        page.wait_for_load_state("networkidle")
+        assert {host for host in hosts if host} == {urlsplit(app.url).netloc}
+    finally:
+        context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_our_own_views(app, new_page, theme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    stage = open_stage(new_page, app, color_scheme=theme)
+    stage.run()
+    stage.page.locator(".ss-tokens .ss-rejected").first.click()
+    found = Axe().run(stage.page)
+    bad = [
+        (violation["id"], node["html"][:160])
+        for violation in found.response["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+    assert bad == []
