@@ -134,6 +134,7 @@ class Verdict(Event):
     choice: int
     """The target's own choice at this row (what plain decoding would write here)."""
     choice_text: str
+    choice_p: float
     top: tuple[Candidate, ...]
     """The five likeliest of p."""
     noise: float | None = None

@@ -85,6 +85,8 @@ class Family:
 # The serial pre-norm layer that most families share.
 _ATTENTION = BranchNames("self_attn", "self_attn.o_proj", norm="input_layernorm")
 _MLP = BranchNames("mlp", "mlp", norm="post_attention_layernorm")
+# Where both branches read what one norm made of the layer's input.
+_SHARED_NORM_MLP = BranchNames("mlp", "mlp", norm="input_layernorm")
 # Gemma's layer: a norm before and one after each branch.
 _SANDWICH_ATTENTION = BranchNames(
     "self_attn",
@@ -101,7 +103,7 @@ _SANDWICH_MLP = BranchNames(
 
 
 def _pre_norm(name: str, *model_types: str, **differences: Any) -> Family:
-    """A family of pre-norm, serial layers with Llama's names, but for the `differences`."""
+    """A family of pre-norm layers with Llama's names, serial, but for the `differences`."""
     return Family(
         name=name,
         model_types=model_types,
@@ -112,6 +114,18 @@ def _pre_norm(name: str, *model_types: str, **differences: Any) -> Family:
 FAMILIES: tuple[Family, ...] = (
     _pre_norm("Llama", "llama"),
     _pre_norm("SmolLM3", "smollm3"),
+    _pre_norm("Mistral", "mistral"),
+    _pre_norm("Qwen2", "qwen2"),
+    _pre_norm("Qwen3", "qwen3"),
+    _pre_norm("Phi-3", "phi3"),
+    _pre_norm("StarCoder2", "starcoder2"),
+    _pre_norm(
+        "Granite",
+        "granite",
+        embedding_multiplier="embedding_multiplier",
+        residual_multiplier="residual_multiplier",
+        logit_divisor="logits_scaling",
+    ),
     Family(
         name="Gemma 2",
         model_types=("gemma2",),
@@ -150,6 +164,17 @@ FAMILIES: tuple[Family, ...] = (
         rotary="gpt_neox.rotary_emb",
         cache_argument="layer_past",
     ),
+    _pre_norm(
+        "Phi",
+        "phi",
+        attention=BranchNames("self_attn", "self_attn.dense", norm="input_layernorm"),
+        mlp=_SHARED_NORM_MLP,
+        parallel=True,
+        final_norm="model.final_layernorm",
+    ),
+    _pre_norm(
+        "Cohere", "cohere", mlp=_SHARED_NORM_MLP, parallel=True, logit_multiplier="logit_scale"
+    ),
     Family(
         name="GPT-2",
         model_types=("gpt2",),
@@ -185,8 +210,8 @@ def family_of(config: Any) -> Family:
 
 def attention_window(config: Any, layer: int) -> int | None:
     """How many tokens, itself included, a token of `layer` attends to; None for all."""
-    window = getattr(config, "sliding_window", None)
-    types = getattr(config, "layer_types", None)
+    window = _declared(config, "sliding_window")
+    types = _declared(config, "layer_types")
     if types is not None:
         return window if types[layer] == SLIDING else None
     return window
@@ -194,10 +219,18 @@ def attention_window(config: Any, layer: int) -> int | None:
 
 def layer_type(config: Any, layer: int) -> str:
     """The layer's type in transformers' words: full or sliding attention."""
-    types = getattr(config, "layer_types", None)
+    types = _declared(config, "layer_types")
     if types is not None:
         return str(types[layer])
     return FULL if attention_window(config, layer) is None else SLIDING
+
+
+def _declared(config: Any, name: str) -> Any:
+    """A setting that the config's class knows; what else stands in a config.json has no effect.
+
+    A Llama made from a Mistral often carries a `sliding_window` that transformers doesn't read.
+    """
+    return getattr(config, name, None) if hasattr(type(config), name) else None
 
 
 def _why(config: Any) -> str:

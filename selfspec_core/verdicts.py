@@ -108,6 +108,7 @@ def verdict_events(
         (log_p.double() - log_q.double()).tolist(),
         ((target_log > log_p[:, None]).sum(-1) + 1).tolist(),
         choices.tolist(),
+        _at(target_log, choices).exp().tolist(),
         _listed(None if noise is None else _at(noise, drafts), len(tokens)),
         _listed(None if noise is None else _at(noise, choices), len(tokens)),
         _listed(judged.u, len(tokens)),
@@ -130,6 +131,7 @@ def verdict_events(
             rank=rank,
             choice=choice,
             choice_text=text_of(choice),
+            choice_p=choice_p,
             top=candidates,
             noise=own_noise,
             choice_noise=choice_noise,
@@ -139,7 +141,7 @@ def verdict_events(
             residual=_residual_event(judged, i, text_of) if statuses[i] == "rejected" else None,
         )
         for i, (
-            p, q, offset, rank, choice, own_noise, choice_noise, u, seen, bound, candidates,
+            p, q, offset, rank, choice, choice_p, own_noise, choice_noise, u, seen, bound, candidates,
         ) in enumerate(columns)
     ]  # fmt: skip
 

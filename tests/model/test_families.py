@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from selfspec_core.decoder import KINDS, ResidualDecoder, Rows
 from selfspec_core.families import FAMILIES, UnsupportedModelError, family_of
 from selfspec_core.plan import SkipPlan
 
-from .tiny import PECULIARITIES, TINY, ids, tiny
+from .tiny import PECULIARITIES, TINY, WEIGHTS_THAT_COUNT, WINDOW, ids, tiny
 
 LENGTH = 40  # far past the sliding windows of 6
 PLANS = ["none", "1-2", "a0-3", "m0-3", "a1,m2,3", "0"]
@@ -67,10 +68,35 @@ def test_all_gates_one_equals_transformers_logits(name):
 def test_each_peculiarity_moves_the_logits_and_is_followed(name, change):
     tokens = ids(LENGTH)
     plain, changed = tiny(name), tiny(name, **change)
-    changed.load_state_dict(plain.state_dict())
+    loaded = changed.load_state_dict(plain.state_dict(), strict=False)
+    assert not loaded.missing_keys  # all weights are shared; a peculiarity may bring its own
     logits = ResidualDecoder(changed).logits(tokens)[0]
     assert (logits - plain(tokens[None]).logits[0]).abs().max() > 1e-2
     torch.testing.assert_close(logits, changed(tokens[None]).logits[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "weights"), WEIGHTS_THAT_COUNT)
+def test_each_familys_own_weights_move_the_logits_and_are_followed(name, weights):
+    tokens = ids(LENGTH)
+    plain, changed = tiny(name), tiny(name)
+    found = [weight for key, weight in changed.named_parameters() if re.search(weights, key)]
+    assert found
+    for weight in found:
+        weight.mul_(-0.5)
+    logits = ResidualDecoder(changed).logits(tokens)[0]
+    assert (logits - plain(tokens[None]).logits[0]).abs().max() > 1e-2
+    torch.testing.assert_close(logits, changed(tokens[None]).logits[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["llama", "olmo2", "granite", "phi", "cohere"])
+def test_a_window_that_transformers_does_not_read_is_not_applied(name):
+    """A Llama made from a Mistral often carries one in its config."""
+    model, tokens = tiny(name, sliding_window=WINDOW), ids(LENGTH)
+    assert model.config.sliding_window == WINDOW
+    expected = model(tokens[None]).logits[0]
+    torch.testing.assert_close(
+        ResidualDecoder(model).logits(tokens)[0], expected, rtol=0, atol=1e-5
+    )
 
 
 @every_family
@@ -170,7 +196,8 @@ def test_the_declared_last_module_is_what_the_branch_writes(name):
             )
     h = decoder.forward(ids(7))
     first = decoder.branches[0][0]
-    total = seen[first] + sum(written.values())
+    times = getattr(decoder.config, decoder.family.residual_multiplier or "", 1.0)
+    total = seen[first] + times * sum(written.values())
     torch.testing.assert_close(total, h, rtol=0, atol=1e-3)
 
 
@@ -191,8 +218,9 @@ def test_an_unknown_family_is_refused_by_name_with_the_reason(config, reason):
     assert "Llama" in str(refusal.value)
 
 
-def test_a_rotary_embedding_that_moves_with_the_length_is_refused():
-    config = tiny("llama").config
-    config.rope_parameters = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
+@pytest.mark.parametrize(("name", "kind"), [("llama", "dynamic"), ("phi3", "longrope")])
+def test_a_rotary_embedding_that_moves_with_the_length_is_refused(name, kind):
+    config = tiny(name).config
+    config.rope_parameters = {"rope_type": kind, "rope_theta": 1e4, "factor": 2.0}
     with pytest.raises(UnsupportedModelError, match="cached keys"):
         family_of(config)

@@ -30,6 +30,8 @@ SHAPE = {
 WINDOW = 6
 GEMMA = {"head_dim": 8, "query_pre_attn_scalar": 4, "sliding_window": WINDOW}
 LOCAL_GLOBAL = ["sliding_attention", "full_attention"] * 2
+PARTIAL_ROTARY = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}
+WHOLE_ROTARY = {**PARTIAL_ROTARY, "partial_rotary_factor": 1.0}
 
 TINY: dict[str, dict[str, Any]] = {
     "llama": {},
@@ -58,13 +60,34 @@ TINY: dict[str, dict[str, Any]] = {
         },
     },
     "olmo2": {},
-    "gpt_neox": {
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 100.0,
-            "partial_rotary_factor": 0.5,
-        }
+    "gpt_neox": {"rope_parameters": PARTIAL_ROTARY},
+    "mistral": {"sliding_window": WINDOW, "initializer_range": 0.3},
+    "qwen2": {},
+    "qwen2-sliding": {
+        "model_type": "qwen2",
+        "use_sliding_window": True,
+        "sliding_window": WINDOW,
+        "max_window_layers": 1,
+        "initializer_range": 0.3,
     },
+    "qwen3": {"head_dim": 16},
+    "qwen3-sliding": {
+        "model_type": "qwen3",
+        "head_dim": 8,
+        "use_sliding_window": True,
+        "sliding_window": WINDOW,
+        "layer_types": LOCAL_GLOBAL,
+    },
+    "phi3": {"sliding_window": WINDOW, "rope_parameters": PARTIAL_ROTARY},
+    "starcoder2": {"sliding_window": WINDOW},
+    "granite": {
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.5,
+        "attention_multiplier": 0.1,
+        "logits_scaling": 2.0,
+    },
+    "phi": {"rope_parameters": PARTIAL_ROTARY, "qk_layernorm": True},
+    "cohere": {"logit_scale": 0.25, "use_qk_norm": True},
     "gpt_neox-serial": {"model_type": "gpt_neox", "use_parallel_residual": False},
     "gpt2": {"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True},
 }
@@ -88,19 +111,39 @@ PECULIARITIES: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     ("gemma3", {"query_pre_attn_scalar": 16}),
-    (
-        "gpt_neox",
-        {
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 100.0,
-                "partial_rotary_factor": 1.0,
-            }
-        },
-    ),
+    ("gpt_neox", {"rope_parameters": WHOLE_ROTARY}),
     ("gpt_neox", {"use_parallel_residual": False}),
     ("gpt2", {"scale_attn_by_inverse_layer_idx": False}),
+    ("mistral", {"sliding_window": None}),
+    ("qwen2-sliding", {"max_window_layers": 4}),
+    ("qwen2-sliding", {"sliding_window": 512}),
+    ("qwen3-sliding", {"layer_types": ["full_attention"] * 4}),
+    ("phi3", {"rope_parameters": WHOLE_ROTARY}),
+    ("phi3", {"sliding_window": None}),
+    ("starcoder2", {"sliding_window": None}),
+    ("starcoder2", {"use_bias": False}),
+    ("granite", {"embedding_multiplier": 1.0}),
+    ("granite", {"residual_multiplier": 1.0}),
+    ("granite", {"attention_multiplier": 8**-0.5}),
+    ("granite", {"logits_scaling": 1.0}),
+    ("phi", {"rope_parameters": WHOLE_ROTARY}),
+    ("phi", {"qk_layernorm": False}),
+    ("cohere", {"logit_scale": 1.0}),
+    ("cohere", {"use_qk_norm": False}),
 ]
+"""(tiny model, change of its config that its logits have to feel)."""
+
+WEIGHTS_THAT_COUNT: list[tuple[str, str]] = [
+    ("qwen2", r"[qkv]_proj\.bias"),
+    ("qwen3", r"q_norm\.weight"),
+    ("qwen3", r"k_norm\.weight"),
+    ("starcoder2", r"(layernorm|norm)\.bias"),
+    ("starcoder2", r"c_proj\.bias"),
+    ("phi", r"lm_head\.bias"),
+    ("phi", r"input_layernorm\.bias"),
+    ("cohere", r"[qk]_norm\.weight"),
+]
+"""(tiny model, weights peculiar to its family that no setting of its config turns off)."""
 
 
 def tiny(name: str, *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
@@ -117,7 +160,7 @@ def tiny(name: str, *, seed: int = 0, **overrides: Any) -> PreTrainedModel:
     ).float()
     with torch.no_grad():  # norms begin as all ones, and biases as zeros: make them matter
         for parameter_name, parameter in sorted(model.named_parameters()):
-            if parameter.dim() == 1:
+            if parameter.dim() == 1 or "norm" in parameter_name:
                 parameter.add_(torch.randn_like(parameter) * 0.3)
             if "norm" in parameter_name and "embed" not in parameter_name:
                 parameter.mul_(0.5)

@@ -1,0 +1,30 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Tiny models are quickest on one thread, and a shared machine is steadiest."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def builtin_engine():
+    """dtype → an engine on the built-in model, loaded once."""
+    from selfspec_core.engine import Engine
+    from selfspec_core.loading import load
+
+    @cache
+    def engine(dtype: str = "auto") -> Engine:
+        return Engine(load("builtin", device="cpu", dtype=dtype))
+
+    return engine

@@ -1,0 +1,63 @@
+"""Engines on tiny random models, with a byte-level tokenizer that can split any character."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from selfspec_core.engine import Engine
+from selfspec_core.loading import wrap
+from selfspec_core.plan import SkipPlan
+from selfspec_core.request import Request
+from selfspec_core.sampling import Sampling
+
+from .tiny import tiny
+
+BYTES = 258  # bos, eos and the 256 bytes
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """Token 0 begins, token 1 ends, token 2 + b is byte b."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), key=_byte)
+    vocab = {"<s>": 0, "</s>": 1, **{c: 2 + i for i, c in enumerate(alphabet)}}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
+
+
+def _byte(symbol: str) -> int:
+    """The byte that a symbol of the byte-level alphabet stands for."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    code = ord(symbol)
+    return code if code in printable else [b for b in range(256) if b not in printable][code - 256]
+
+
+def engine_on(
+    name: str = "llama", *, end: int | None = 1, seed: int = 0, **overrides: Any
+) -> Engine:
+    """An engine on a tiny model of 258 tokens; `end` is its end token, None for none."""
+    model = tiny(name, seed=seed, **{"vocab_size": BYTES, **overrides})
+    model.config.eos_token_id = end
+    model.generation_config.eos_token_id = end
+    return Engine(wrap(model, byte_tokenizer()))
+
+
+PROMPT = "The café 🙂 opens"
+
+
+def request(engine: Engine, plan: str = "1-2", temperature: float = 0.0, **values: Any) -> Request:
+    """A request with short defaults."""
+    sampling = values.pop("sampling", Sampling(temperature=temperature))
+    return Request(
+        **{
+            "prompt": PROMPT,
+            "plan": SkipPlan.parse(plan, engine.n_layers),
+            "k": 3,
+            "max_new_tokens": 24,
+            "sampling": sampling,
+            **values,
+        }
+    )
