@@ -184,6 +184,7 @@ def _engine(options: argparse.Namespace) -> Engine:
     engine = Engine(
         load(options.model, device=options.device, dtype=options.dtype, progress=_report)
     )
+    print(engine.execution, file=sys.stderr)
     if getattr(options, "k", 0) is None:
         options.k = engine.default_k
     return engine

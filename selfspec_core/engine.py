@@ -17,6 +17,7 @@ from .detokenize import token_texts
 from .events import Done, Event, Start, Wait
 from .generation import Generation
 from .loading import LoadedModel
+from .packing import packed_for
 from .plan import SkipPlan
 from .request import Request, RequestError
 from .runtime import WINDOW_MULTIPLE, Probe, clock, peak_memory_mb, probe
@@ -62,10 +63,14 @@ class Engine:
 
     Args:
         loaded: the model, its tokenizer and family.
+        pack: let the model's linears take oneDNN's layout where the device gains by it. Their
+            results stay the same bits; a deep copy of the model has plain weights again.
     """
 
-    def __init__(self, loaded: LoadedModel) -> None:
+    def __init__(self, loaded: LoadedModel, *, pack: bool = True) -> None:
         self.loaded = loaded
+        self.execution = packed_for(loaded.model) if pack else "eager, weights as loaded"
+        """How a forward is executed here, and why, in words."""
         self.decoder = ResidualDecoder(loaded.model, loaded.family)
         self.tokenizer = loaded.tokenizer
         sizes = [self.decoder.vocab_size]

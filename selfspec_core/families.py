@@ -1,7 +1,7 @@
 """Which modules make a residual branch, per model family (design §1).
 
 A family is declared in a few lines of names; the code that runs branches (`decoder.py`)
-reads these and knows no family. To add one, declare it, add it to `FAMILIES`, and give its
+reads these and knows no family. To add one, declare it in `FAMILIES` and give its
 tiny model to `tests/model/tiny.py`, where every peculiarity has to move the logits.
 """
 
@@ -50,7 +50,7 @@ class Family:
         positions: the learned position embedding, where there is one (then no rotary).
         cache_argument: how the attention module calls its cache.
         attn_implementation: "sdpa", or "eager" where a family's attention has no other form.
-        rotary_by_layer_type: the rotary module wants the layer's type (local and global bases).
+        rotary_by_layer_type: the rotary module wants the layer's type (each has its base).
         embedding_multiplier, residual_multiplier, logit_divisor, logit_multiplier,
         logit_softcap: names of config attributes, where the family has them.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -102,48 +103,39 @@ def verdict_events(
             strict=True,
         )
     ]
-    columns = zip(
-        log_p.exp().tolist(),
-        log_q.exp().tolist(),
-        (log_p.double() - log_q.double()).tolist(),
-        ((target_log > log_p[:, None]).sum(-1) + 1).tolist(),
-        choices.tolist(),
-        _at(target_log, choices).exp().tolist(),
-        _listed(None if noise is None else _at(noise, drafts), len(tokens)),
-        _listed(None if noise is None else _at(noise, choices), len(tokens)),
-        _listed(judged.u, len(tokens)),
-        _listed(judged.judgement.judged, len(tokens)),
-        _listed(judged.judgement.bounds, len(tokens)),
-        tops,
-        strict=True,
-    )
+    k = len(tokens)
+    columns: dict[str, Sequence[Any]] = {
+        "position": judged.positions,
+        "token": tokens,
+        "text": [text_of(token) for token in tokens],
+        "status": statuses,
+        "p": log_p.exp().tolist(),
+        "q": log_q.exp().tolist(),
+        "offset": _finite(log_p.double() - log_q.double()),
+        "rank": ((target_log > log_p[:, None]).sum(-1) + 1).tolist(),
+        "choice": choices.tolist(),
+        "choice_text": [text_of(token) for token in choices.tolist()],
+        "choice_p": _at(target_log, choices).exp().tolist(),
+        "top": tops,
+        "noise": _listed(None if noise is None else _at(noise, drafts), k),
+        "choice_noise": _listed(None if noise is None else _at(noise, choices), k),
+        "u": _listed(judged.u, k),
+        "judged": _listed(judged.judgement.judged, k),
+        "bound": _listed(judged.judgement.bounds, k),
+        "residual": [
+            _residual_event(judged, i, text_of) if statuses[i] == "rejected" else None
+            for i in range(k)
+        ],
+    }
     return [
-        Verdict(
-            round=judged.round,
-            index=i,
-            position=judged.positions[i],
-            token=tokens[i],
-            text=text_of(tokens[i]),
-            status=statuses[i],
-            p=p,
-            q=q,
-            offset=offset if p > 0 else None,
-            rank=rank,
-            choice=choice,
-            choice_text=text_of(choice),
-            choice_p=choice_p,
-            top=candidates,
-            noise=own_noise,
-            choice_noise=choice_noise,
-            u=u,
-            judged=seen,
-            bound=bound,
-            residual=_residual_event(judged, i, text_of) if statuses[i] == "rejected" else None,
-        )
-        for i, (
-            p, q, offset, rank, choice, choice_p, own_noise, choice_noise, u, seen, bound, candidates,
-        ) in enumerate(columns)
-    ]  # fmt: skip
+        Verdict(round=judged.round, index=i, **dict(zip(columns, row, strict=True)))
+        for i, row in enumerate(zip(*columns.values(), strict=True))
+    ]
+
+
+def _finite(column: Tensor) -> list[float | None]:
+    """The column's values; None for an infinity."""
+    return [value if math.isfinite(value) else None for value in column.tolist()]
 
 
 def _listed(column: Tensor | None, k: int) -> list[Any]:

@@ -1,0 +1,61 @@
+"""Packed weights: the same bits, read faster, and held once."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from selfspec_core.decoder import ResidualDecoder
+from selfspec_core.packing import PackedLinear, pack, packed_for, packs
+
+from .tiny import ids, tiny
+
+CPU = torch.device("cpu")
+needs_bfloat16 = pytest.mark.skipif(
+    packs(torch.bfloat16, CPU) is not None, reason="this CPU doesn't compute bfloat16 natively"
+)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("name", ["llama", "qwen2", "gemma2", "gpt_neox"])
+def test_a_packed_model_gives_the_same_text(name):
+    plain, packed = tiny(name).bfloat16(), tiny(name).bfloat16()
+    assert pack(packed) > 0
+    expected = ResidualDecoder(plain).logits(ids(20))
+    torch.testing.assert_close(
+        ResidualDecoder(packed).logits(ids(20)), expected, rtol=0.02, atol=0.1
+    )
+
+
+@needs_bfloat16
+def test_originals_are_released_one_by_one():
+    model = tiny("llama").bfloat16()
+    weights = [weakref.ref(m.weight) for m in model.modules() if type(m) is nn.Linear]
+    assert all(ref() is not None for ref in weights)
+    pack(model)
+    assert not any(type(m) is nn.Linear for m in model.modules())
+    alive = [ref for ref in weights if ref() is not None]
+    assert len(alive) <= model.config.tie_word_embeddings
+
+
+@needs_bfloat16
+def test_a_deep_copy_and_a_state_dict_have_the_plain_weights_again():
+    model = tiny("qwen2").bfloat16()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    pack(model)
+    for state in (model.state_dict(), copy.deepcopy(model).state_dict()):
+        assert state.keys() == before.keys()
+        assert all(torch.equal(state[name], before[name]) for name in before)
+    assert not any(isinstance(m, PackedLinear) for m in copy.deepcopy(model).modules())
+
+
+def test_where_packing_gains_nothing_the_model_stays_and_the_reason_is_said():
+    model = tiny("llama")
+    told = packed_for(model)
+    assert "float32" in told
+    assert not any(isinstance(m, PackedLinear) for m in model.modules())
+    assert "cuda" in (packs(torch.bfloat16, torch.device("cuda:0")) or "")
