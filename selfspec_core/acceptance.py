@@ -103,7 +103,8 @@ def judge(
     agrees = tokens == choices[above]
     if rule.name == REJECTION and draft is not None and not target.greedy:
         assert u is not None
-        ratios = acceptance_ratio(target.log_probs[above], draft.log_probs, tokens)
+        # q is the law that the token was drawn from: one-hot if the draft was greedy (case 1).
+        ratios = acceptance_ratio(target.log_probs[above], draft.log_law(), tokens)
         return Judgement(u < ratios, choices, ratios=ratios)
     if rule.name in (COUPLED, REJECTION):
         return Judgement(agrees, choices)

@@ -114,7 +114,7 @@ def _compared(
     if parted is not None:
         a, b = (run.tokens[parted] if parted < len(run.tokens) else -1 for run in (plain, fast))
         at = first + parted
-        gap = drift = float("inf")
+        gap, drift = float("inf"), 0.0
         if min(a, b) >= 0:
             gap = _preference(request, at, plain_logits[at], a, b)
             drift = float((plain_logits[at].float() - fast_logits[at].float()).abs().max())
@@ -221,9 +221,7 @@ def covering() -> list[Cell]:
     (But for k with the ratio: alone they have 48 pairs, of which 40 are there.)
     """
     cells = [
-        Cell(
-            DTYPES[(5 * i + j) // 7 % 2], TEMPERATURES[(i + j + i // 3) % 3], k, RATIOS[(i + j) % 6]
-        )
+        Cell(DTYPES[(i // 2 + j) % 2], TEMPERATURES[(i + j + i // 3) % 3], k, RATIOS[(i + j) % 6])
         for i, k in enumerate(KS)
         for j in range(5)
     ]

@@ -13,7 +13,7 @@ import torch
 
 from .cache import round_up
 from .decoder import ResidualDecoder
-from .detokenize import token_texts
+from .detokenize import byte_fallback_ids, token_texts
 from .events import Done, Event, Start, Wait
 from .generation import Generation
 from .loading import LoadedModel
@@ -81,6 +81,8 @@ class Engine:
         """Token ids that end a text; may be none."""
         self.special_ids = frozenset(getattr(self.tokenizer, "all_special_ids", ()))
         """Control tokens, which clean text leaves out."""
+        self.byte_ids = byte_fallback_ids(self.tokenizer)
+        """Byte-fallback tokens, whose text depends on the bytes around them."""
         self._texts: dict[int, str] = {}
 
     # -- what it is -----------------------------------------------------------------------------

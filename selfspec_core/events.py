@@ -217,6 +217,11 @@ class Done(Event):
 
 
 EVENTS: tuple[type[Event], ...] = (Start, Draft, Verdict, Commit, Round, Wait, Done)
+_VALUES = {
+    ("Verdict", "status"): STATUSES,
+    ("Commit", "source"): SOURCES,
+    ("Done", "reason"): REASONS,
+}
 _NESTED = {"top": Candidate, "residual": Residual}
 
 
@@ -232,7 +237,7 @@ def from_json(line: str) -> Event:
         TraceError: not JSON, an unknown type or schema, a missing, unknown or mistyped field.
     """
     try:
-        raw = json.loads(line)
+        raw = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise TraceError(f"not a line of JSON: {error}") from None
     kinds = {kind.type: kind for kind in EVENTS}
@@ -256,7 +261,7 @@ def from_ndjson(lines: str | Iterable[str]) -> Iterator[Event]:
         TraceError: as `from_json`, naming the line; or the first event is no `start`.
     """
     first = True
-    for number, line in enumerate(lines.splitlines() if isinstance(lines, str) else lines, start=1):
+    for number, line in enumerate(lines.split("\n") if isinstance(lines, str) else lines, start=1):
         if not line.strip():
             continue
         try:
@@ -267,6 +272,10 @@ def from_ndjson(lines: str | Iterable[str]) -> Iterator[Event]:
             raise TraceError(f"line {number}: a trace begins with 'start', got {event.type!r}")
         first = False
         yield event
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
 
 
 def _build(kind: type, raw: Any) -> Any:
@@ -286,6 +295,8 @@ def _build(kind: type, raw: Any) -> Any:
             value = tuple(value)
         if not _fits(value, str(fields[name].type)):
             raise TraceError(f"{name!r} of {kind.__name__.lower()} must be {fields[name].type}")
+        if (allowed := _VALUES.get((kind.__name__, name))) and value not in allowed:
+            raise TraceError(f"{name!r} must be one of {', '.join(allowed)}, got {value!r}")
         values[name] = value
     try:
         return kind(**values)

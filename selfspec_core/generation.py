@@ -56,7 +56,7 @@ class Generation:
         self._window = request.window or engine.window_for(request.k)
         self._budget = min(request.max_new_tokens, engine.context - len(prompt_ids))
         self._n_prompt = len(prompt_ids)
-        self._detokenizer = Detokenizer(engine.decode)
+        self._detokenizer = Detokenizer(engine.decode, engine.byte_ids)
         self._plainly = False  # after a rejection under `threshold` the next token is plain
         self.prefix = list(prompt_ids)
         self.cache = KVCache(engine.n_layers, len(prompt_ids) + self._budget + self._window)
@@ -108,7 +108,14 @@ class Generation:
         drafted = clock(device)
         tokens = [] if proposal is None else proposal.tokens.tolist()
         depths = _depths(proposal.parents, len(tokens)) if proposal is not None else []
-        drafts = draft_events(proposal, tokens, self._position(depths), self.rounds, self._text_of)
+        drafts = draft_events(
+            proposal,
+            tokens,
+            self._position(depths),
+            self.rounds,
+            self._text_of,
+            greedy=self._sampling.greedy,
+        )
         told = clock(device)
         yield from drafts
         resumed = clock(device)

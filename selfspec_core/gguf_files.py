@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from tokenizers import pre_tokenizers
 from torch import Tensor
 from transformers import (
+    CONFIG_MAPPING,
     AutoConfig,
     AutoTokenizer,
     GenerationConfig,
@@ -29,7 +30,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from . import gguf_layouts
 from .builtin import LoadError
-from .families import FULL, SLIDING, family_of
+from .families import FULL, SLIDING, attention_window, family_of
 from .gguf_layouts import LAYOUTS, ROTARY_FACTORS
 from .weights import model_class, read_model, readable
 
@@ -46,6 +47,8 @@ _FORGOTTEN = {
     "feed_forward_length": "n_inner",
 }
 """GGUF key → config attribute that transformers leaves at its default for some families."""
+
+_LONG_FACTORS = "rope_factors_long.weight"
 
 _BY_WIDTH = (46, 62)
 """Layers of the largest Gemma 2 and 3, which scale queries by the width over the heads; the
@@ -88,8 +91,11 @@ def read_config(path: Path) -> Any:
                 arch, metadata, tensors, vocab_size=int(rows), name=path.name
             )
         else:
-            config = _config_by_transformers(path, arch)
+            config = _config_by_transformers(path, arch, told)
+        if _LONG_FACTORS in tensors:
+            config.rope_parameters["rope_type"] = "longrope"
         family_of(config)
+        config.pad_token_id = metadata.get("tokenizer.ggml.padding_token_id")
         for key, attribute in _FORGOTTEN.items():
             if told.get(key) and hasattr(config, attribute):
                 setattr(config, attribute, told[key])
@@ -98,6 +104,7 @@ def read_config(path: Path) -> Any:
         _complete_rotary(config, told, path)
         if ROTARY_FACTORS in tensors:
             _scale_like_llama3(config, path)
+        _refuse_window_left_out(config, told, path)
     return config
 
 
@@ -112,7 +119,7 @@ def read_state(path: Path, config: Any, dtype: torch.dtype) -> dict[str, Tensor]
         return gguf_layouts.read_state(arch, path, config, dtype)
     model = read_model(
         path.parent,
-        config,
+        _as("llama", config) if arch == "llama" else config,
         id=path.name,
         gguf_file=path.name,
         dtype=dtype,
@@ -167,12 +174,25 @@ def convert(path: Path, folder: Path) -> None:
     read_tokenizer(path, config).save_pretrained(folder)
 
 
-def _config_by_transformers(path: Path, arch: str) -> Any:
+def _config_by_transformers(path: Path, arch: str, told: Mapping[str, Any]) -> Any:
     try:
-        return AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
     except ValueError as error:
         family_of(SimpleNamespace(model_type=arch))  # says why it isn't supported
         raise LoadError(f"GGUF files of {arch} can't be read: {error} Load safetensors") from None
+    if arch != "llama":
+        return config
+    # Mistral's files say that they are Llama's, and a Mistral without a window is one; transformers
+    # goes by `general.name`, and then makes up a window.
+    return _as("mistral" if told.get("attention.sliding_window") else "llama", config)
+
+
+def _as(kind: str, config: Any) -> Any:
+    """A config of Llama or Mistral, whose weights have the same names, as the other's."""
+    if config.model_type == kind:
+        return config
+    values = {key: value for key, value in config.to_dict().items() if key != "model_type"}
+    return CONFIG_MAPPING[kind].from_dict(values)
 
 
 def _tensor(path: Path, name: str) -> Any:
@@ -198,10 +218,10 @@ def _complete_gemma(config: Any, told: Mapping[str, Any]) -> None:
 
 
 def _complete_rotary(config: Any, told: Mapping[str, Any], path: Path) -> None:
-    """Set base and linear scaling of the rotary embedding as llama.cpp understands them.
+    """Set base, extent and linear scaling of the rotary embedding as llama.cpp understands them.
 
     Raises:
-        LoadError: it is scaled otherwise, or turns only a part of each head.
+        LoadError: it is scaled otherwise, or turns a part of each head where the family can't.
     """
     rotary = getattr(config, "rope_parameters", None)
     if not rotary:
@@ -219,10 +239,28 @@ def _complete_rotary(config: Any, told: Mapping[str, Any], path: Path) -> None:
         widest.update(rope_type="linear", factor=factor)
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     turned = told.get("rope.dimension_count", head)
-    if turned != head and "partial_rotary_factor" not in rotary:
+    if "partial_rotary_factor" in rotary:
+        rotary["partial_rotary_factor"] = turned / head
+    elif turned != head:
         raise LoadError(
             f"{path.name} rotates {turned} of the {head} numbers of a head, which transformers' "
             f"{config.model_type} can't: load safetensors"
+        )
+
+
+def _refuse_window_left_out(config: Any, told: Mapping[str, Any], path: Path) -> None:
+    """Refuse a window that has no effect in transformers, where a text could outgrow it.
+
+    Qwen's layers, for one, have none unless the config lists them, which no key does.
+    """
+    window = told.get("attention.sliding_window") or config.max_position_embeddings
+    layers = range(config.num_hidden_layers)
+    if window < config.max_position_embeddings and not any(
+        attention_window(config, layer) for layer in layers
+    ):
+        raise LoadError(
+            f"{path.name} has sliding-window attention and doesn't say in which layers: "
+            "load safetensors"
         )
 
 

@@ -58,7 +58,7 @@ def uniform(seed: int, position: _Word, token: Tensor, purpose: Purpose) -> Tens
     """Uniform numbers in (0, 1), never 0 or 1, with 52 random bits.
 
     Args:
-        seed: any integer; its low 64 bits count.
+        seed: any integer; its low 64 bits are mixed into the stream.
         position: an int, or an int64 tensor broadcastable with `token`.
         token: int64 token ids, any shape.
         purpose: the stream.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ NOTATION = (
     "'a3-12' attention only, 'm5' MLP only, joined by commas as in 'a3-12,m5,14'"
 )
 
-_TERM = re.compile(r"([am]?)(\d+)(?:-(\d+))?\Z")
+_TERM = re.compile(r"([am]?)(\d{1,20})(?:-(\d{1,20}))?\Z")
 
 
 class PlanError(ValueError):
@@ -129,7 +130,7 @@ class SkipPlan:
             match = _TERM.match(term.strip())
             if not match:
                 raise PlanError(
-                    f"can't read {term.strip()!r} in the plan: {NOTATION}; "
+                    f"can't read {reprlib.repr(term.strip())} in the plan: {NOTATION}; "
                     f"or a preset ({', '.join(PRESETS)}) or a share such as '30%'"
                 )
             kinds, first, last = match[1] or "am", int(match[2]), int(match[3] or match[2])
@@ -158,8 +159,8 @@ class SkipPlan:
             PlanError: `ratio` is negative or asks for more layers than may go.
         """
         most = max(n_layers - 3, 0)
-        wanted = round(ratio * n_layers) if ratio == ratio else -1
-        if not 0 <= wanted <= most or ratio < 0:
+        wanted = round(ratio * n_layers) if 0 <= ratio <= 1 else most + 1
+        if wanted > most:
             raise PlanError(
                 f"a share of {ratio:.0%} can't be skipped: 0% to {most / n_layers:.0%} is possible "
                 f"on {n_layers} layers, since the first two and the last always stay"
@@ -177,7 +178,9 @@ class SkipPlan:
             PlanError: unknown name.
         """
         if name not in PRESETS:
-            raise PlanError(f"unknown preset {name!r}: choose one of {', '.join(PRESETS)}")
+            raise PlanError(
+                f"unknown preset {reprlib.repr(name)}: choose one of {', '.join(PRESETS)}"
+            )
         return cls.from_ratio(min(PRESETS[name], max(n_layers - 3, 0) / n_layers), n_layers)
 
 
@@ -237,9 +240,13 @@ class LengthSchedule:
         for i, part in enumerate(text.split(";")):
             length, colon, plan = part.rpartition(":")
             if i and not colon:
-                raise PlanError(f"{part!r} lacks its length: write a schedule as '30%;128:50%'")
-            if colon and not length.strip().isdecimal():
-                raise PlanError(f"{length!r} is no length: write a schedule as '30%;128:50%'")
+                raise PlanError(
+                    f"{reprlib.repr(part)} lacks its length: write a schedule as '30%;128:50%'"
+                )
+            if colon and not re.fullmatch(r"\s*\d{1,9}\s*", length):
+                raise PlanError(
+                    f"{reprlib.repr(length)} is no length: write a schedule as '30%;128:50%'"
+                )
             steps.append((int(length or 0), SkipPlan.parse(plan, n_layers)))
         return cls(tuple(steps))
 
@@ -254,7 +261,8 @@ class LengthSchedule:
 
     def __str__(self) -> str:
         first, *rest = self.steps
-        return ";".join([str(first[1]), *(f"{start}:{plan}" for start, plan in rest)])
+        begin = str(first[1]) if rest else f"0:{first[1]}"  # alone it would read as a plan
+        return ";".join([begin, *(f"{start}:{plan}" for start, plan in rest)])
 
 
 def parse_plan(text: str, n_layers: int) -> SkipPlan | LengthSchedule:

@@ -22,7 +22,7 @@ def read_prompts(path: str | Path, limit: int | None = None) -> list[str]:
         PromptsError: no such file, a line that is none of these, or no prompt at all.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise PromptsError(f"can't read {path}: {error}") from None
     prompts: list[str] = []

@@ -58,16 +58,18 @@ class Request:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, bool) or not isinstance(self.k, int) or not 0 <= self.k <= MAX_K:
+        if type(self.k) is not int or not 0 <= self.k <= MAX_K:
             raise RequestError(f"k must be 0–{MAX_K} (0 is plain decoding), got {self.k!r}")
-        if not isinstance(self.max_new_tokens, int) or self.max_new_tokens < 0:
+        if type(self.max_new_tokens) is not int or self.max_new_tokens < 0:
             raise RequestError(f"max_new_tokens must be 0 or more, got {self.max_new_tokens!r}")
         if isinstance(self.stop, str) or any(not isinstance(s, str) or not s for s in self.stop):
             raise RequestError("stop is a tuple of strings, none of them empty")
         if not isinstance(self.seed, int):
             raise RequestError(f"the seed must be a whole number, got {self.seed!r}")
-        if self.window is not None and self.window < self.k + 1:
+        if self.window is not None and (type(self.window) is not int or self.window <= self.k):
             raise RequestError(f"a window for k = {self.k} has at least {self.k + 1} rows")
+        if self.draft_temperature is not None and not 0 <= self.draft_temperature <= 10:
+            raise RequestError(f"draft_temperature must be 0 to 10, got {self.draft_temperature!r}")
         if not isinstance(self.prompt, str):
             raise RequestError("one prompt at a time, as text: batches aren't supported yet")
         try:

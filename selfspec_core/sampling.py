@@ -61,7 +61,7 @@ class Sampling:
         need(abs(self.presence_penalty) <= 10, "presence_penalty", "-10 to 10 (0 is off)")
         need(self.min_new_tokens >= 0, "min_new_tokens", "0 or more")
         for _, bias in self.logit_bias:
-            need(not math.isnan(bias), "logit_bias", "numbers")
+            need(bias < math.inf, "logit_bias", "numbers below infinity (-inf forbids a token)")
 
     @property
     def greedy(self) -> bool:
@@ -104,6 +104,10 @@ class Laws:
     def greedy(self) -> bool:
         """Whether each row's law is one-hot on its likeliest token."""
         return self.temperature == 0
+
+    def log_law(self) -> Tensor:
+        """[R, V] logarithm of `probs`: -inf but for one token a row at temperature 0."""
+        return self.probs().log() if self.greedy else self.log_probs
 
     def probs(self) -> Tensor:
         """[R, V] the laws that tokens are drawn from; one-hot at temperature 0."""

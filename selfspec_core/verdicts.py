@@ -59,11 +59,13 @@ def draft_events(
     positions: Sequence[int],
     number: int,
     text_of: TextOf,
+    *,
+    greedy: bool,
 ) -> list[Draft]:
-    """One event a drafted token of round `number`."""
+    """One event a drafted token of round `number`; `greedy` is the target's sampling."""
     if proposal is None:
         return []
-    q = _at(proposal.laws.log_probs, proposal.tokens).exp().tolist()
+    q = _at(_shown(proposal.laws, greedy), proposal.tokens).exp().tolist()
     parents = proposal.parents or range(-1, len(tokens) - 1)
     return [
         Draft(
@@ -86,7 +88,7 @@ def verdict_events(
     """One event a drafted token: its status and every number behind it."""
     if judged.proposal is None:
         return []
-    draft_log = judged.proposal.laws.log_probs  # [k, V]
+    draft_log = _shown(judged.proposal.laws, judged.target.greedy)  # [k, V]
     target_log = judged.target.log_probs[judged.above]  # [k, V]
     drafts = judged.proposal.tokens
     log_p, log_q = _at(target_log, drafts), _at(draft_log, drafts)  # [k]
@@ -133,6 +135,11 @@ def verdict_events(
     ]
 
 
+def _shown(draft: Laws, greedy: bool) -> Tensor:
+    """[k, V] log q as events tell it: the law drawn from, or the softmax in a greedy text."""
+    return draft.log_probs if greedy else draft.log_law()
+
+
 def _finite(column: Tensor) -> list[float | None]:
     """The column's values; None for an infinity."""
     return [value if math.isfinite(value) else None for value in column.tolist()]
@@ -177,7 +184,7 @@ def _residual_event(judged: Judged, draft: int, text_of: TextOf) -> Residual | N
         top=_candidates(
             ids,
             top.values.tolist(),
-            judged.proposal.laws.log_probs[draft, top.indices].exp().tolist(),
+            judged.proposal.laws.log_law()[draft, top.indices].exp().tolist(),
             judged.noise[row, top.indices].tolist(),
             text_of,
         ),

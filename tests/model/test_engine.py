@@ -469,6 +469,15 @@ def test_every_verdict_follows_from_its_own_numbers(engine, rule, temperature):
     redo(trace)
 
 
+def test_a_greedy_draft_under_rejection_is_judged_by_its_one_hot_law(engine):
+    """Case 1, live: the trace says q = 1, and its verdicts follow from that."""
+    one = request(engine, "1", 1.0, rule="rejection", draft_temperature=0.0, max_new_tokens=60)
+    generated = engine.generate(one)
+    assert {draft.q for draft in of(generated.events, Draft)} == {1.0}
+    assert {v.q for v in of(generated.events, Verdict)} == {1.0}
+    redo(list(generated.events))
+
+
 def redo(trace) -> None:
     """Redo every decision of a trace from the numbers it carries."""
     start = trace[0]

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from selfspec_core.families import FAMILIES, UnsupportedModelError
+from selfspec_core.families import FAMILIES, UnsupportedModelError, attention_window
 from selfspec_core.loading import LoadedModel, LoadError, load
 
 from .gguf_writing import F16, F32, Q8_0, round_to_file, write_gguf
-from .tiny import ids, tiny
+from .tiny import WINDOW, ids, tiny
 
 CARRIED: dict[str, dict[str, Any]] = {
     "llama": {"head_dim": 16},
@@ -26,16 +26,31 @@ CARRIED: dict[str, dict[str, Any]] = {
     "gpt_neox": {},
     "gpt_neox-serial": {},
     "gpt2": {"scale_attn_by_inverse_layer_idx": False, "n_inner": 48},
+    "mistral": {},
+    "qwen2": {},
+    "qwen3": {},
+    "phi3": {},
+    "starcoder2": {},
+    "granite": {},
+    "phi": {
+        "num_key_value_heads": 4,
+        "intermediate_size": 128,
+        "qk_layernorm": False,
+        "rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    },
+    "cohere": {},
 }
 """Tiny models, changed where no GGUF file can say what is peculiar about them."""
 
 KEYS: dict[str, dict[str, Any]] = {
     "gemma3": {"attention.sliding_window_pattern": 2},
     "gpt_neox": {"rope.freq_base": 100.0},
+    "mistral": {"attention.sliding_window": WINDOW},
+    "starcoder2": {"attention.sliding_window": WINDOW},
 }
 """What their files need beside the converter's keys."""
 
-NOT_BY_TRANSFORMERS = ["smollm3", "olmo2", "gpt_neox"]
+NOT_BY_TRANSFORMERS = ["smollm3", "olmo2", "gpt_neox", "granite", "phi", "cohere"]
 
 
 def model_of(name: str, kind: gguf.GGMLQuantizationType = F32, **overrides: Any) -> Any:
@@ -84,7 +99,10 @@ def test_a_gguf_files_tokenizer_gives_text_back_and_knows_its_special_tokens(tmp
     assert tokenizer.model_max_length == 512
 
 
-@pytest.mark.parametrize("name", ["llama", "smollm3", "olmo2", "gpt_neox"])
+@pytest.mark.parametrize(
+    "name",
+    ["llama", "smollm3", "olmo2", "gpt_neox", "qwen2", "qwen3", "phi3", "starcoder2", "granite"],
+)
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_head_is_tied_where_the_file_has_none(tmp_path, name, tied):
     model = model_of(name, tie_word_embeddings=tied)
@@ -101,6 +119,9 @@ def test_a_head_is_tied_where_the_file_has_none(tmp_path, name, tied):
         ("smollm3", {"attention_bias": True, "mlp_bias": True}),
         ("olmo2", {"attention_bias": True}),
         ("gpt_neox", {"attention_bias": False}),
+        ("granite", {"attention_bias": True}),
+        ("granite", {"attention_bias": True, "mlp_bias": True}),
+        ("cohere", {"attention_bias": True}),
     ],
 )
 def test_biases_are_there_where_the_file_has_them(tmp_path, name, biases):
@@ -109,10 +130,28 @@ def test_biases_are_there_where_the_file_has_them(tmp_path, name, biases):
     assert torch.equal(logits(load32(tmp_path / "tiny.gguf").model), logits(model))
 
 
-@pytest.mark.parametrize("name", ["smollm3", "olmo2"])
+@pytest.mark.parametrize("name", ["smollm3", "olmo2", "granite", "cohere"])
 def test_heads_may_be_wider_than_the_stream_divided_and_keys_as_many_as_queries(tmp_path, name):
     model = model_of(name, head_dim=16, num_key_value_heads=4)
     write_gguf(tmp_path / "tiny.gguf", model, keys={"attention.head_count_kv": None})
+    assert torch.equal(logits(load32(tmp_path / "tiny.gguf").model), logits(model))
+
+
+@pytest.mark.parametrize("kind", [F32, Q8_0], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    ("name", "biases"),
+    [
+        ("phi", {}),
+        ("cohere", {}),
+        ("olmo2", {}),
+        ("granite", {}),
+        ("granite", {"attention_bias": True}),
+        ("smollm3", {"attention_bias": True}),
+    ],
+)
+def test_queries_keys_and_values_may_be_fused_in_the_file(tmp_path, name, biases, kind):
+    model = model_of(name, kind, **biases)
+    write_gguf(tmp_path / "tiny.gguf", model, kind, fuse_qkv=True)
     assert torch.equal(logits(load32(tmp_path / "tiny.gguf").model), logits(model))
 
 
@@ -136,6 +175,66 @@ def test_smollm3s_layers_without_rotary_embedding_are_every_fourth_as_llama_cpp_
 def test_a_rotary_base_left_out_is_10000_as_llama_cpp_has_it(tmp_path):
     rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}
     model = model_of("gpt_neox", rope_parameters=rope)
+    write_gguf(tmp_path / "tiny.gguf", model)
+    assert torch.equal(logits(load32(tmp_path / "tiny.gguf").model), logits(model))
+
+
+@pytest.mark.parametrize("name", ["phi", "phi3", "gpt_neox"])
+@pytest.mark.parametrize("share", [0.25, 0.75, 1.0])
+def test_as_much_of_each_head_is_rotated_as_the_file_says(tmp_path, name, share):
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": share}
+    model = model_of(name, rope_parameters=rope)
+    write_gguf(tmp_path / "tiny.gguf", model)
+    assert torch.equal(logits(load32(tmp_path / "tiny.gguf").model), logits(model))
+
+
+@pytest.mark.parametrize("name", ["phi", "phi3", "gpt_neox"])
+def test_whole_heads_are_rotated_where_the_file_is_silent_as_llama_cpp_has_it(tmp_path, name):
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}
+    model = model_of(name, rope_parameters=rope)
+    write_gguf(tmp_path / "tiny.gguf", model, keys={"rope.dimension_count": None})
+    assert torch.equal(logits(load32(tmp_path / "tiny.gguf").model), logits(model))
+
+
+@pytest.mark.parametrize("absent", [None, 0.0])
+def test_what_granite_multiplies_by_is_as_in_llama_where_the_file_is_silent(tmp_path, absent):
+    silent = {"embedding_multiplier": 1.0, "residual_multiplier": 1.0}
+    model = model_of("granite", attention_multiplier=8**-0.5, **silent)
+    keys = dict.fromkeys(["attention.scale", "embedding_scale", "residual_scale"], absent)
+    write_gguf(tmp_path / "tiny.gguf", model, keys=keys)
+    assert torch.equal(logits(load32(tmp_path / "tiny.gguf").model), logits(model))
+
+
+@pytest.mark.parametrize("use_qk_norm", [True, False])
+def test_cohere_has_norms_of_queries_and_keys_where_the_file_has_them(tmp_path, use_qk_norm):
+    model = model_of("cohere", use_qk_norm=use_qk_norm)
+    write_gguf(tmp_path / "tiny.gguf", model)
+    assert torch.equal(logits(load32(tmp_path / "tiny.gguf").model), logits(model))
+
+
+@pytest.mark.parametrize("called", ["mistral", "Mistral 7B", None])
+def test_a_mistral_file_without_a_window_has_none_whatever_the_model_is_called(tmp_path, called):
+    """transformers gives one that is called so, and whose file says llama, a window of 4096."""
+    model = model_of("mistral", sliding_window=None)
+    write_gguf(tmp_path / "tiny.gguf", model, name=called)
+    loaded = load32(tmp_path / "tiny.gguf")
+    assert [attention_window(loaded.model.config, layer) for layer in range(4)] == [None] * 4
+    assert torch.equal(logits(loaded.model), logits(model))
+
+
+@pytest.mark.parametrize("called", ["mistral", None])
+def test_a_mistral_file_that_states_a_window_has_that_one(tmp_path, called):
+    model = model_of("mistral")
+    write_gguf(tmp_path / "tiny.gguf", model, name=called, keys=KEYS["mistral"])
+    loaded = load32(tmp_path / "tiny.gguf")
+    assert loaded.info.family == "Mistral"
+    assert attention_window(loaded.model.config, 0) == WINDOW
+    assert torch.equal(logits(loaded.model), logits(model))
+
+
+@pytest.mark.parametrize("name", ["phi3", "starcoder2"])
+def test_without_a_window_in_the_file_all_attention_is_global(tmp_path, name):
+    model = model_of(name, sliding_window=None)
     write_gguf(tmp_path / "tiny.gguf", model)
     assert torch.equal(logits(load32(tmp_path / "tiny.gguf").model), logits(model))
 
@@ -230,6 +329,19 @@ def test_a_gguf_files_digits_are_split_off_before_spaces_where_it_says_so(tmp_pa
         ("llama", {"rope.dimension_count": 4}, "rotates 4 of the 16 numbers of a head"),
         ("gpt_neox", {"use_parallel_residual": None}, "has no gptneox.use_parallel_residual"),
         ("smollm3", {"embedding_length": None}, "has no smollm3.embedding_length"),
+        ("granite", {"logit_scale": None}, "has no granite.logit_scale"),
+        (
+            "granite",
+            {"rope.scaling.finetuned": False},
+            "says granite.rope.scaling.finetuned = Fals",
+        ),
+        ("granite", {"rope.dimension_count": 4}, "rotates 4 of the 8 numbers of a head"),
+        ("cohere", {"logit_scale": None}, "has no command-r.logit_scale"),
+        ("cohere", {"rope.scaling.type": "yarn"}, "scales its rotary embedding .yarn."),
+        ("phi", {"attention.layer_norm_epsilon": None}, "has no phi2.attention.layer_norm_eps"),
+        ("phi", {"attention.head_count_kv": [4, 4, 2, 2]}, "differs from layer to layer"),
+        ("qwen2", {"attention.sliding_window": WINDOW}, "doesn't say in which layers"),
+        ("qwen3", {"attention.sliding_window": WINDOW}, "doesn't say in which layers"),
     ],
 )
 def test_what_the_models_config_has_no_place_for_is_refused_and_not_guessed(
@@ -237,6 +349,29 @@ def test_what_the_models_config_has_no_place_for_is_refused_and_not_guessed(
 ):
     write_gguf(tmp_path / "tiny.gguf", model_of(name), keys=keys)
     with pytest.raises(LoadError, match=rf"tiny\.gguf.*{told}"):
+        load(str(tmp_path / "tiny.gguf"), device="cpu")
+
+
+def test_phi_3s_long_factors_are_refused_as_those_of_its_safetensors_are(tmp_path):
+    factors = np.ones(2, dtype=np.float32)
+    extra = {f"rope_factors_{length}.weight": factors for length in ("long", "short")}
+    write_gguf(tmp_path / "tiny.gguf", model_of("phi3"), tensors=extra)
+    with pytest.raises(UnsupportedModelError, match=r"Phi-3.*longrope.*changes with the length"):
+        load(str(tmp_path / "tiny.gguf"), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("phi", "blk.0.attn_q_norm.weight"),  # there is no name for its norms of Q and K
+        ("cohere", "output.weight"),
+        ("granite", "rope_factors_long.weight"),
+    ],
+)
+def test_weights_that_files_of_a_family_have_no_name_for_are_refused(tmp_path, name, tensor):
+    extra = {tensor: np.ones(8, dtype=np.float32)}
+    write_gguf(tmp_path / "tiny.gguf", model_of(name), tensors=extra)
+    with pytest.raises((LoadError, UnsupportedModelError), match=rf"{tensor}.*no place|longrope"):
         load(str(tmp_path / "tiny.gguf"), device="cpu")
 
 
@@ -260,8 +395,10 @@ def test_a_gguf_file_that_lacks_weights_is_refused(tmp_path, name):
 @pytest.mark.parametrize("name", NOT_BY_TRANSFORMERS)
 def test_a_weight_of_another_shape_is_refused_by_name(tmp_path, name):
     other = {"blk.2.ffn_down.weight": np.ones((32, 40), dtype=np.float32)}
-    write_gguf(tmp_path / "tiny.gguf", model_of(name), tensors=other)
-    told = re.escape("blk.2.ffn_down.weight has the shape (32, 40), (32, 48) is expected")
+    model = model_of(name)
+    write_gguf(tmp_path / "tiny.gguf", model, tensors=other)
+    wide = model.config.intermediate_size
+    told = re.escape(f"blk.2.ffn_down.weight has the shape (32, 40), (32, {wide}) is expected")
     with pytest.raises(LoadError, match=told):
         load(str(tmp_path / "tiny.gguf"), device="cpu")
 

@@ -51,7 +51,7 @@ def test_every_case_that_went_wrong_for_others_has_a_test():
     text = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "tests").rglob("test_*.py"))
     named = {
         int(number)
-        for mention in re.findall(r"[Cc]ases? ((?:\d+(?:, | and |,)?)+)", text)
+        for mention in re.findall(r"[Cc]ases?[ _]((?:\d+(?:, | and |,)?)+)", text)
         for number in re.findall(r"\d+", mention)
     }
     assert set(range(1, 31)) - CASES_OF_LATER_ISSUES <= named
