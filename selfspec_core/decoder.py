@@ -60,11 +60,18 @@ class Rows:
 
 @dataclass(frozen=True)
 class Context:
-    """What the branches of one forward share: positions, masks and the cache."""
+    """What the branches of one forward share.
+
+    Args:
+        rotary: layer type → cos and sin.
+        masks: layer type → what is added to attention scores.
+        cache: what attention calls as transformers' `Cache.update`; None for no cache.
+        position_ids: [B, R].
+    """
 
     rotary: dict[str, tuple[Tensor, Tensor]]
     masks: dict[str, Tensor]
-    cache: CacheView | None
+    cache: Any
     position_ids: Tensor
 
 
@@ -143,7 +150,7 @@ class ResidualDecoder:
         self._rotary = _resolve(model, family.rotary)
         self._final_norm: Any = _resolve(model, family.final_norm)
         self._head: Any = _resolve(model, family.head)
-        self._windows = {
+        self.windows: dict[str, int | None] = {
             layer_type(config, i): attention_window(config, i) for i in range(self.n_layers)
         }
         self._embedding_multiplier = _setting(config, family.embedding_multiplier)
@@ -192,17 +199,45 @@ class ResidualDecoder:
         tokens = rows.tokens if rows.tokens.dim() == 2 else rows.tokens[None]  # [B, R]
         start = cache.length if cache is not None else 0
         positions = self._position_ids(rows, start)  # [1, R]
-        h = self._embed(tokens)
+        h = self.embed(tokens, positions)
+        context = self._context(h, rows, positions, start, cache)
+        return self.run(h, context, plan=plan, gates=gates, observe=observe)
+
+    __call__ = forward
+
+    def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """The stream [B, R, D] that the first layer reads, of tokens [B, R] at positions."""
+        h: Tensor = self._embed(tokens)
         if self._embedding_multiplier is not None:
             h = h * self._embedding_multiplier
         if self._positions is not None:
             h = h + self._positions(positions)
-        context = self._context(h, rows, positions, start, cache)
-        for attention, mlp in self.branches:
+        return h
+
+    def run(
+        self,
+        h: Tensor,
+        context: Context,
+        *,
+        first: int = 0,
+        plan: SkipPlan | None = None,
+        gates: Tensor | None = None,
+        observe: Callable[[Branch, Tensor], None] | None = None,
+    ) -> Tensor:
+        """The layers from `first` on, over the stream [B, R, D] that it reads; see `forward`."""
+        for attention, mlp in self.branches[first:]:
             h = self._layer(h, attention, mlp, context, plan, gates, observe)
         return h
 
-    __call__ = forward
+    def rotary(self, h: Tensor, positions: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """Layer type → cos and sin [B, R, head_dim] for positions [B, R]; empty without rotary."""
+        rotary: dict[str, tuple[Tensor, Tensor]] = {}
+        for kind in self.windows if self._rotary is not None else ():
+            if self.family.rotary_by_layer_type:
+                rotary[kind] = self._rotary(h, positions, kind)
+            else:
+                rotary[kind] = next(iter(rotary.values()), None) or self._rotary(h, positions)
+        return rotary
 
     def readout(self, h: Tensor) -> Tensor:
         """Final norm and head: the stream [B, R, D] → logits [B, R, V]."""
@@ -260,15 +295,9 @@ class ResidualDecoder:
     ) -> Context:
         n = rows.tokens.shape[-1]
         read = n if cache is None else round_up(start + n, BUCKET)
-        rotary: dict[str, tuple[Tensor, Tensor]] = {}
-        if self._rotary is not None:
-            for kind in self._windows:
-                if self.family.rotary_by_layer_type:
-                    rotary[kind] = self._rotary(h, positions, kind)
-                else:
-                    rotary[kind] = next(iter(rotary.values()), None) or self._rotary(h, positions)
+        rotary = self.rotary(h, positions)
         masks = {
-            kind: self._mask(rows, start, read, window, h) for kind, window in self._windows.items()
+            kind: self._mask(rows, start, read, window, h) for kind, window in self.windows.items()
         }
         view = None if cache is None else CacheView(cache, read)
         return Context(rotary, masks, view, positions)

@@ -201,7 +201,7 @@ def new_page(browser: Any) -> Iterator[Any]:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(90_000)  # machines may be busy
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on(
             "console",

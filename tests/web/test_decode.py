@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from selfspec_core.plan import SkipPlan
+
 from .conftest import LAYERS, Stage, wait_until
 
 pytestmark = pytest.mark.browser
@@ -98,12 +100,12 @@ def test_a_click_on_the_strip_toggles_a_branch_and_runs_again(app, new_page):
     before = stage.run_number()
     stage.page.click('.ss-branch-attention[data-layer="5"]')
     stage.done(before)
-    assert stage.event("start")["plan"] == "3-4,a5"
-    assert stage.page.input_value("#plan textarea, #plan input") == "3-4,a5"
+    assert stage.event("start")["plan"] == str(SkipPlan.parse("3-4,a5", LAYERS))
+    assert stage.page.input_value("#plan textarea, #plan input") == stage.event("start")["plan"]
     before = stage.run_number()
     stage.page.click('.ss-branch-mlp[data-layer="3"]')
     stage.done(before)
-    assert stage.event("start")["plan"] == "a3,4,a5"
+    assert stage.event("start")["plan"] == str(SkipPlan.parse("a3-5,m4", LAYERS))
 
 
 def test_the_strip_works_by_keyboard_with_roving_focus(app, new_page):
@@ -149,14 +151,29 @@ def test_arrow_keys_on_a_slider_count_as_letting_go(app, new_page):
     assert stage.event("start")["k"] == k + 2
 
 
+def test_leaving_a_field_unchanged_runs_nothing_and_a_new_seed_runs(app, new_page):
+    stage = open_stage(new_page, app)
+    stage.run()
+    before = stage.run_number()
+    for field in ("#k", "#temperature", "#length", "#seed"):
+        stage.page.focus(f"{field} input[type=number]")
+        stage.page.keyboard.press("Tab")
+    stage.page.wait_for_timeout(700)
+    assert stage.run_number() == before
+    stage.page.fill("#seed input", "5")
+    stage.page.keyboard.press("Tab")
+    stage.done(before)
+    assert stage.event("start")["seed"] == 5
+
+
 def test_the_skip_ratio_and_the_presets_set_the_plan(app, new_page):
     stage = open_stage(new_page, app)
     stage.run()
     before = stage.run_number()
-    stage.page.locator("#preset label", has_text="light").click()
+    stage.page.locator("#preset label", has_text="deep").click()
     stage.done(before)
-    assert stage.event("start")["plan"] == "3-4"
-    assert stage.page.locator('.ss-branch[aria-pressed="true"]').count() == 4
+    assert stage.event("start")["plan"] == "2-5"
+    assert stage.page.locator('.ss-branch[aria-pressed="true"]').count() == 8
     before = stage.run_number()
     stage.page.focus("#ratio input[type=range]")
     stage.page.keyboard.press("End")

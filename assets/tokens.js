@@ -1,0 +1,242 @@
+/* The text, token by token: every drafted token with its fate, by colour and by mark.
+   State is read from events alone; all text is set with textContent. */
+(() => {
+  "use strict";
+  const SelfSpec = window.SelfSpec;
+  const { el } = SelfSpec;
+
+  const FATES = {
+    accepted: "drafted and kept",
+    rejected: "drafted, struck out",
+    correction: "the whole model's word instead",
+    bonus: "extra word from the same pass",
+    unreached: "drafted after a miss, dropped",
+    pending: "drafted, not checked yet",
+    plain: "written without a draft",
+  };
+  const LEGEND = ["accepted", "rejected", "correction", "bonus", "unreached", "pending"];
+
+  /** A token's element: marks belong to the word, not to the space before it. */
+  SelfSpec.tokenElement = (fate, text, attributes = {}) => {
+    const span = el("span", "ss-token", null, attributes);
+    SelfSpec.fillToken(span, fate, text);
+    return span;
+  };
+
+  SelfSpec.fillToken = (span, fate, text) => {
+    const [, space, word] = /^( ?)([^]*)$/.exec(text || "·");
+    span.className = `ss-token ss-${fate}`;
+    span.replaceChildren(...(word ? [space, el("span", "ss-word", word)] : [el("span", "ss-word", space)]));
+  };
+
+  class TokenView {
+    constructor(root) {
+      this.root = root;
+      this.prompt = root.appendChild(el("p", "ss-prompt"));
+      this.list = root.appendChild(
+        el("div", "ss-tokens", null, {
+          role: "listbox",
+          "aria-label": "Written text, token by token. Arrow keys move, up and down by round.",
+          tabindex: "0",
+        }),
+      );
+      this.clean = root.appendChild(el("div", "ss-clean"));
+      this.clean.hidden = true;
+      this.placeholder = root.appendChild(el("p", "ss-placeholder"));
+      this.legend = root.appendChild(this._legend());
+      this.entries = [];
+      this.onInspect = () => {};
+      this._listen();
+    }
+
+    reset(header) {
+      this.entries = [];
+      this.byElement = new Map();
+      this.rounds = new Map();
+      this.counts = Object.fromEntries(Object.keys(FATES).map((fate) => [fate, 0]));
+      this.text = "";
+      this.current = null;
+      this.rule = "coupled";
+      this.list.replaceChildren();
+      this.list.tabIndex = 0;
+      this.list.scrollTop = 0;
+      this.follow = true;
+      this.prompt.textContent = header.prompt || "";
+      this.prompt.hidden = !header.prompt;
+      this.onInspect(null);
+    }
+
+    line(event) {
+      if (event.type === "start") this.start = event;
+      if (event.type === "draft") this._draft(event);
+      if (event.type === "verdict") this._verdict(event);
+      if (event.type === "commit") this._commit(event);
+      if (event.type === "done") this.finished = event;
+    }
+
+    flush(header) {
+      const empty = !this.entries.length;
+      this.placeholder.hidden = !empty;
+      this.placeholder.textContent = ["waiting", "running"].includes(header.state)
+        ? "The first tokens are on their way…"
+        : "Nothing was written.";
+      this.clean.textContent = this.text;
+      for (const [fate, count] of Object.entries(this.counters)) {
+        count.textContent = this.counts[fate] || "";
+      }
+      if (this.follow) this.list.scrollTop = this.list.scrollHeight;
+    }
+
+    /** Show the text alone, or with everything that was drafted. */
+    showClean(on) {
+      this.list.hidden = on;
+      this.clean.hidden = !on;
+      this.legend.hidden = on;
+      this.onInspect(null);
+    }
+
+    _round(number) {
+      if (!this.rounds.has(number)) this.rounds.set(number, []);
+      return this.rounds.get(number);
+    }
+
+    _add(entry, after = null) {
+      const span = (entry.element = el("span", "", null, { role: "option", tabindex: "-1" }));
+      if (after) after.element.after(span);
+      else this.list.append(span);
+      const index = after ? this.entries.indexOf(after) + 1 : this.entries.length;
+      this.entries.splice(index, 0, entry);
+      this._round(entry.round).push(entry);
+      this.byElement.set(span, entry);
+      if (!this.current) this._makeCurrent(entry);
+      this._show(entry);
+      return entry;
+    }
+
+    _draft(event) {
+      this._add({
+        fate: "pending", round: event.round, index: event.index, position: event.position,
+        token: event.token, text: event.text, q: event.q, drafter: event.drafter,
+      });
+      this.counts.pending += 1;
+    }
+
+    _verdict(event) {
+      const entry = this._round(event.round).find((e) => e.index === event.index);
+      if (!entry) return;
+      this.counts[entry.fate] -= 1;
+      entry.fate = event.status;
+      entry.verdict = event;
+      this.counts[entry.fate] += 1;
+      this._show(entry);
+    }
+
+    _commit(event) {
+      if (!event.special) this.text += event.text;
+      const round = this._round(event.round);
+      if (event.source === "draft") {
+        const entry = round.find((e) => e.position === event.position && e.fate === "accepted");
+        if (!entry) return;
+        entry.commit = event;
+        entry.special = event.special;
+        if (event.text) entry.text = event.text;
+        this._show(entry);
+        return;
+      }
+      const rejected = round.find((e) => e.fate === "rejected");
+      const replaces = event.source === "correction" ? rejected : null;
+      this.counts[event.source] += 1;
+      this._add(
+        {
+          fate: event.source, round: event.round, index: null, position: event.position,
+          token: event.token, text: event.text || replaces?.verdict?.choice_text || "",
+          special: event.special, commit: event, replaces,
+        },
+        replaces,
+      );
+    }
+
+    _show(entry) {
+      const span = entry.element;
+      SelfSpec.fillToken(span, entry.fate, entry.text);
+      span.classList.toggle("ss-special", Boolean(entry.special));
+      span.classList.toggle("ss-newline", entry.text.includes("\n"));
+      span.setAttribute("aria-label", `${spoken(entry.text)}: ${FATES[entry.fate]}`);
+      span.dataset.round = entry.round;
+    }
+
+    _legend() {
+      const legend = el("ul", "ss-legend", null, { "aria-label": "What the marks mean" });
+      this.counters = {};
+      for (const fate of LEGEND) {
+        const item = legend.appendChild(el("li"));
+        item.append(SelfSpec.tokenElement(fate, fate), el("span", "ss-hint", FATES[fate]));
+        this.counters[fate] = item.appendChild(el("span", "ss-count"));
+      }
+      return legend;
+    }
+
+    _makeCurrent(entry) {
+      if (this.current) this.current.element.tabIndex = -1;
+      this.current = entry;
+      entry.element.tabIndex = 0;
+      this.list.tabIndex = -1;
+    }
+
+    _listen() {
+      const entryOf = (event) => this.byElement.get(event.target.closest?.("[role=option]"));
+      this.list.addEventListener("pointerover", (event) => {
+        const entry = entryOf(event);
+        if (entry && event.pointerType === "mouse") this.onInspect(entry, "hover");
+      });
+      this.list.addEventListener("pointerleave", () => this.onInspect(null, "hover"));
+      this.list.addEventListener("focusin", (event) => {
+        const entry = entryOf(event);
+        if (!entry) return;
+        this._makeCurrent(entry);
+        this.onInspect(entry, "focus");
+      });
+      this.list.addEventListener("focusout", () => this.onInspect(null, "focus"));
+      this.list.addEventListener("click", (event) => {
+        const entry = entryOf(event);
+        if (!entry) return;
+        entry.element.focus({ preventScroll: true });
+        this.onInspect(entry, "pin");
+      });
+      this.list.addEventListener("scroll", () => {
+        const below = this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight;
+        this.follow = below < 24;
+      });
+      this.list.addEventListener("keydown", (event) => this._key(event));
+    }
+
+    _key(event) {
+      if (!this.current) return;
+      const at = this.entries.indexOf(this.current);
+      const round = this.current.round;
+      const to = {
+        ArrowRight: () => at + 1,
+        ArrowLeft: () => at - 1,
+        Home: () => 0,
+        End: () => this.entries.length - 1,
+        ArrowDown: () => this.entries.findIndex((e) => e.round > round),
+        ArrowUp: () => {
+          const before = this.entries.findLast((e) => e.round < round);
+          return before ? this.entries.findIndex((e) => e.round === before.round) : -1;
+        },
+      }[event.key]?.();
+      if (to === undefined) return;
+      event.preventDefault();
+      this.entries[to]?.element.focus();
+    }
+  }
+
+  /** A token as a screen reader should say it. */
+  function spoken(text) {
+    if (text === "\n") return "line break";
+    return text.trim() || (text ? "space" : "part of a character");
+  }
+
+  SelfSpec.FATES = FATES;
+  SelfSpec.TokenView = TokenView;
+})();

@@ -1,0 +1,1 @@
+"""The Gradio page: panels, one file each, over one engine."""

@@ -1,0 +1,96 @@
+"""The look: type, spacing and colours as a Gradio theme, and the page's own css and js.
+
+Everything is served from here; no font, script or style comes from another host.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gradio as gr
+from gradio.themes.utils import sizes
+
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
+STYLES = ("page.css", "views.css")
+SCRIPTS = (
+    "store.js",
+    "tokens.js",
+    "inspector.js",
+    "figures.js",
+    "stage.js",
+    "layers.js",
+    "page.js",
+)
+
+# Not weight 600: the semi-bold file that Gradio ships lacks most letters.
+_SANS = (
+    gr.themes.LocalFont("IBM Plex Sans", weights=(400, 700)),
+    "ui-sans-serif",
+    "system-ui",
+    "sans-serif",
+)
+_MONO = (
+    gr.themes.LocalFont("IBM Plex Mono", weights=(400, 700)),
+    "ui-monospace",
+    "Consolas",
+    "monospace",
+)
+_COLOURS = {
+    "body_background_fill": "paper",
+    "background_fill_primary": "card",
+    "background_fill_secondary": "sunk",
+    "block_background_fill": "card",
+    "block_label_text_color": "ink",
+    "block_title_text_color": "ink",
+    "block_info_text_color": "soft",
+    "body_text_color": "ink",
+    "body_text_color_subdued": "soft",
+    "border_color_primary": "line",
+    "block_border_color": "line",
+    "input_background_fill": "sunk",
+    "input_border_color": "line",
+    "input_placeholder_color": "faint",
+    "button_primary_background_fill": "accent",
+    "button_primary_text_color": "accent-ink",
+    "button_secondary_background_fill": "card",
+    "button_secondary_text_color": "ink",
+    "slider_color": "accent",
+    "checkbox_background_color_selected": "accent",
+    "checkbox_border_color_selected": "accent",
+    "checkbox_label_text_color_selected": "ink",
+    "color_accent": "accent",
+    "link_text_color": "accent",
+}
+
+
+def theme() -> gr.themes.Base:
+    """The theme; its colours are the css variables of `assets/page.css`, light and dark alike."""
+    base = gr.themes.Base(
+        font=_SANS,
+        font_mono=_MONO,
+        text_size=sizes.text_md,
+        spacing_size=sizes.spacing_md,
+        radius_size=sizes.radius_md,
+    )
+    values = {name: f"var(--ss-{colour})" for name, colour in _COLOURS.items()}
+    dark = {f"{name}_dark": value for name, value in values.items() if name != "color_accent"}
+    return base.set(**values, **dark)
+
+
+def head(recorded: str | None = None) -> str:
+    """The page's styles and scripts, inline: they are there before any component mounts.
+
+    Args:
+        recorded: the value of a recorded run, which then plays at once.
+    """
+    styles = "".join(f"<style>{_asset(name)}</style>" for name in STYLES)
+    scripts = "".join(f"<script>{_asset(name)}</script>" for name in SCRIPTS)
+    if recorded is None:
+        return styles + scripts
+    value = json.dumps(recorded).replace("<", "\\u003c")  # no "</script>" inside a script
+    return f"{styles}{scripts}<script>window.SelfSpec.preview({value})</script>"
+
+
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
