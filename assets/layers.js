@@ -152,9 +152,9 @@
       if (!ready) return this._waiting(header);
       this._draw(heat);
       this.caption.textContent =
-        "One cell a branch, attention above MLP: the darker, the more the written words depended on it " +
+        "One cell a branch, attention above MLP: the further to “more”, the more the written words depended on it " +
         "(Captum: input × gradient on the branch's gate, absolute, summed over tokens; √ scale). " +
-        "Hatched branches were skipped in the draft; a dark hatched cell is a costly one to skip.";
+        "Hatched branches were skipped in the draft; one that is hatched and strong is costly to skip.";
     }
 
     _waiting(header) {

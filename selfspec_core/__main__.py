@@ -66,10 +66,9 @@ def check_command(options: argparse.Namespace) -> int:
         return matrix.run(options, prompts)
     engine = _engine(options)
     requests = [_request(options, engine, prompt) for prompt in prompts]
-    if any(request.k == 0 for request in requests):
+    if options.k == 0:
         raise ValueError("check compares drafts with plain decoding: k must be 1 or more")
-    probe = engine.probe((requests[0].window or engine.window_for(options.k),))
-    print(probe.sentence(), file=sys.stderr)
+    print(engine.probe().sentence(), file=sys.stderr)
     engine.warm_up()
     results = []
     for i, checked in enumerate(check(engine, requests), start=1):

@@ -14,6 +14,7 @@ import torch
 from .cache import round_up
 from .decoder import ResidualDecoder
 from .detokenize import byte_fallback_ids, token_texts
+from .drafting import MAX_K
 from .events import Done, Event, Start, Wait
 from .generation import Generation
 from .loading import LoadedModel
@@ -83,6 +84,8 @@ class Engine:
         """Control tokens, which clean text leaves out."""
         self.byte_ids = byte_fallback_ids(self.tokenizer)
         """Byte-fallback tokens, whose text depends on the bytes around them."""
+        self.guarantee: Probe | None = None
+        """What `probe` measured of the fixed window; None before."""
         self._texts: dict[int, str] = {}
 
     # -- what it is -----------------------------------------------------------------------------
@@ -103,12 +106,19 @@ class Engine:
         return 4 if self.decoder.device.type == "cuda" else 2
 
     def window_for(self, k: int) -> int:
-        """W, rows of every verification forward: the next multiple of 4 at or above k + 1."""
+        """W, rows of every verification forward: the next multiple of 4 at or above k + 1.
+
+        Where `probe` found that the width itself changes a token's logits, one width serves
+        every k, so that the text doesn't change with k.
+        """
+        if self.guarantee is not None and not self.guarantee.widths:
+            k = MAX_K
         return round_up(k + 1, WINDOW_MULTIPLE)
 
-    def probe(self, widths: tuple[int, ...] = (4, 8)) -> Probe:
-        """Measure what this device guarantees of the fixed window (a second or two)."""
-        return probe(self.decoder, widths)
+    def probe(self, widths: tuple[int, ...] = (4, 8, 20)) -> Probe:
+        """Measure what this device guarantees of the fixed window, and keep to it (seconds)."""
+        self.guarantee = probe(self.decoder, widths)
+        return self.guarantee
 
     def warm_up(self) -> float:
         """Run the shapes of a first request once, so that it isn't a cold one. Seconds taken."""

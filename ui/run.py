@@ -30,6 +30,7 @@ async def run(studio: Studio, settings: Settings, *, owner: str | None) -> Async
     feed = TraceFeed(studio.next_run(), prompt=settings.prompt)
     start: Start | None = None
     done: Done | None = None
+    rounds = 0
     try:
         request, ticket = studio.generate(settings, owner=owner)
         yield feed.window(state="waiting", message=_waiting(studio, None))
@@ -39,11 +40,12 @@ async def run(studio: Studio, settings: Settings, *, owner: str | None) -> Async
                     start = event
                 if isinstance(event, Done):
                     done = event
+                rounds += isinstance(event, Round)
             if start is None:
                 yield feed.window(state="waiting", message=_waiting(studio, batch[-1]))
                 continue
             feed.add(batch)
-            yield feed.window(**_progress(start, batch))
+            yield feed.window(**_progress(start, batch, rounds))
     except Exception as error:
         feed.add([_note("error", sentence(error))])
         yield feed.whole(state="error", message="Your settings are all still there.")
@@ -86,19 +88,21 @@ async def _measured(
             async for batch in ticket.batches(UPDATE_SECONDS):
                 baseline = next((item for item in batch if isinstance(item, Baseline)), baseline)
                 yield []  # so that a closed tab is noticed
-        yield [_compared(request, done, baseline)]
+        yield [_compared(request, done, baseline, exact=studio.exact)]
     yield [{"type": "heat", "text": "Computing the importance of every branch…"}]
     yield [await _heat(studio, start, done, owner=owner)]
 
 
-def _compared(request: Any, done: Done, baseline: Baseline | None) -> dict[str, Any]:
+def _compared(
+    request: Any, done: Done, baseline: Baseline | None, *, exact: bool
+) -> dict[str, Any]:
     if baseline is None:
         return {"type": "baseline", "text": "not measured: it was stopped"}
     promised = request.acceptance_rule.identical(request.sampling.temperature)
     line = {
         "type": "baseline",
         "identical": baseline.tokens == done.tokens,
-        "identity": explain.identity(done.tokens, baseline.tokens, promised=promised),
+        "identity": explain.identity(done.tokens, baseline.tokens, promised=promised, exact=exact),
     }
     if baseline.tokens_per_second and done.tokens_per_second:
         speedup = done.tokens_per_second / baseline.tokens_per_second
@@ -141,13 +145,20 @@ def _waiting(studio: Studio, event: Event | None) -> str:
     return explain.waiting(event) if isinstance(event, Wait) else "The model is reading the prompt…"
 
 
-def _progress(start: Start, batch: list[Event]) -> dict[str, Any]:
-    rounds = [event.round + 1 for event in batch if isinstance(event, Round)]
-    if isinstance(batch[-1], Wait):
-        return {"message": f"{label(start)} · {explain.waiting(batch[-1])}"}
-    machine = f"measured on this machine ({start.model.get('device')}, {start.model.get('dtype')})"
-    about = f"{label(start)} · round {rounds[-1]}" if rounds else label(start)
-    return {"state": "running", "message": about, "machine": machine}
+def _progress(start: Start, batch: list[Event], rounds: int) -> dict[str, Any]:
+    """What the header says while a run goes on; `rounds` have ended so far."""
+    wait = batch[-1] if isinstance(batch[-1], Wait) else None
+    parts = [label(start)]
+    if rounds:
+        parts.append(f"round {rounds}")
+    if wait is not None and (not rounds or wait.place or wait.expected_seconds):
+        parts.append(explain.waiting(wait))
+    return {
+        "state": "running",
+        "message": " · ".join(parts),
+        "machine": f"measured on this machine ({start.model.get('device')}, "
+        f"{start.model.get('dtype')})",
+    }
 
 
 def _ended(start: Start, done: Done) -> str:

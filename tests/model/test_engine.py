@@ -17,6 +17,7 @@ from selfspec_core.events import Commit, Draft, Round, Verdict, from_ndjson, to_
 from selfspec_core.generation import Generation
 from selfspec_core.plan import LengthSchedule, SkipPlan
 from selfspec_core.request import Request
+from selfspec_core.runtime import probe
 from selfspec_core.sampling import Sampling
 
 from .engines import BYTES, engine_on, request
@@ -60,6 +61,32 @@ def test_the_same_seed_gives_the_same_text_for_every_k_of_one_window(engine, tem
         for k in range(9)
     }
     assert len(texts) == 1
+
+
+def test_where_the_width_changes_the_bits_one_width_serves_every_k():
+    engine = engine_on()
+    assert [engine.window_for(k) for k in (0, 3, 4, 16)] == [4, 4, 8, 20]
+    found = engine.probe((4, 8))
+    engine.guarantee = replace(found, widths=True)
+    assert engine.window_for(4) == 8
+    engine.guarantee = replace(found, widths=False)
+    assert {engine.window_for(k) for k in range(17)} == {20}
+
+
+def test_the_probe_notices_rows_that_differ(engine, monkeypatch):
+    """Case 14: it measures; it doesn't believe."""
+    readout = engine.decoder.readout
+
+    def uneven(h):
+        logits = readout(h).clone()
+        logits[:, 1:] += 1e-6
+        return logits
+
+    monkeypatch.setattr(engine.decoder, "readout", uneven)
+    broken = probe(engine.decoder, (4,))
+    assert not broken.exact
+    assert broken.worst[4] > 0
+    assert "near-ties" in broken.sentence()
 
 
 def test_another_seed_gives_another_text(engine):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -299,6 +300,10 @@ class EventsEngine:
 
     n_layers = LAYERS
     default_k = 2
+    guarantee = None
+
+    def window_for(self, k):
+        return 4 if k < 4 else 8
 
     def __init__(self, fails: Exception | None = None, plain_tokens=(5, 6, 7, 8)) -> None:
         self.fails, self.plain_tokens, self.asked = fails, plain_tokens, []
@@ -314,7 +319,8 @@ class EventsEngine:
         if request.k:
             yield done()
         else:
-            yield done(tokens=self.plain_tokens, drafted=0, accepted=0, tokens_per_second=20.0)
+            speed = 20.0 if request.window == 1 else 16.0
+            yield done(tokens=self.plain_tokens, drafted=0, accepted=0, tokens_per_second=speed)
 
 
 @pytest.fixture
@@ -345,16 +351,18 @@ def test_a_run_ends_with_the_measured_comparison(studio):
     assert baseline["speedup"] == 0.5
     assert baseline["identical"] is True
     assert "slower than plain decoding here, 0.50×" in baseline["text"]
-    assert [request.k for request in studio.engine.asked] == [2, 0]
+    asked = [(request.k, request.window) for request in studio.engine.asked]
+    assert asked == [(2, None), (0, 4), (0, 1)]  # counted against the faster plain decoding
 
 
 def test_plain_decoding_is_measured_once_for_all_plans_of_a_prompt_and_seed(studio):
     played(studio)
     played(studio, plan="3-5")
-    played(studio, k=5)
-    assert [request.k for request in studio.engine.asked] == [2, 0, 2, 5]
+    played(studio, k=3)
+    assert [request.k for request in studio.engine.asked] == [2, 0, 0, 2, 3]
     played(studio, seed=1)
-    assert [request.k for request in studio.engine.asked][4:] == [2, 0]
+    played(studio, k=5)  # another window
+    assert [request.k for request in studio.engine.asked][5:] == [2, 0, 0, 5, 0, 0]
 
 
 def test_a_text_that_differs_is_said_to_differ(studio):
@@ -363,6 +371,14 @@ def test_a_text_that_differs_is_said_to_differ(studio):
     baseline = [line for line in lines if line["type"] == "baseline"][-1]
     assert baseline["identical"] is False
     assert "should not happen" in baseline["identity"]
+
+
+def test_a_device_that_was_measured_inexact_says_near_ties(studio):
+    studio.engine.plain_tokens = (5, 6, 9)
+    studio.engine.guarantee = SimpleNamespace(exact=False)
+    _, lines = played(studio)
+    baseline = [line for line in lines if line["type"] == "baseline"][-1]
+    assert "near-ties" in baseline["identity"]
 
 
 def test_bad_settings_and_failures_become_sentences_and_the_next_run_is_fine(studio):
@@ -382,6 +398,30 @@ def test_a_model_that_is_not_there_is_said_in_a_sentence(studio):
     header, lines = played(studio)
     assert header["state"] == "error"
     assert lines[-1]["text"] == studio.status.text
+
+
+def test_a_slow_round_is_not_called_reading_the_prompt(studio):
+    """Between slow rounds the page goes on saying how far it is."""
+
+    class Slow(EventsEngine):
+        def stream(self, request, cancelled=lambda: False):
+            for event in super().stream(request, cancelled):
+                yield event
+                if event.type == "round" and event.round == 1 and request.k:
+                    time.sleep(0.3)
+
+    studio.engine = Slow()
+    studio.scheduler._wait_seconds = 0.05
+
+    async def read():
+        return [v async for v in run(studio, Settings(prompt="hi"), owner="me")]
+
+    headers = [json.loads(value.split("\n")[0]) for value in asyncio.run(read())]
+    running = [
+        h["message"] for h in headers if h["state"] == "running" and "round 2" in h["message"]
+    ]
+    assert len(running) > 2
+    assert not any("reading" in message for message in running)
 
 
 def test_run_numbers_rise(studio):
