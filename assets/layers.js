@@ -154,7 +154,7 @@
       this.caption.textContent =
         "One cell a branch, attention above MLP: the further to “more”, the more the written words depended on it " +
         "(Captum: input × gradient on the branch's gate, absolute, summed over tokens; √ scale). " +
-        "Hatched branches were skipped in the draft; one that is hatched and strong is costly to skip.";
+        "Hatched branches were skipped in the draft; one that is hatched and strong is costly to skip. An estimate, not the measured cost.";
     }
 
     _waiting(header) {

@@ -162,7 +162,7 @@ def build_decode(studio: Studio) -> DecodePanel:
                 )
                 plan = gr.Textbox(
                     first_plan,
-                    label="The same as text",
+                    label="The skip plan as text",
                     info="6-9 skips both parts of layers 6 to 9, a3-12 attention only, "
                     "m5 MLP only; also 30%, or by length: 30%;128:50%",
                     max_lines=1,
