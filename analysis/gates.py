@@ -198,13 +198,13 @@ class _FromFirstChange:
         h = self._streams[first].expand(len(gates), -1, -1)
         context = objective.reading.context
         return objective.of_final(
-            objective.stack.run(h, context, first=first, gates=gates[:, None])
+            objective.stack.run_layers(h, context, first=first, gates=gates[:, None])
         )
 
 
 def _feature_mask(n_layers: int) -> Tensor:
     """[1, 2, n_layers] the number of each branch, layer by layer."""
-    return torch.arange(2 * n_layers).reshape(n_layers, 2).T[None]
+    return torch.arange(2 * n_layers).reshape(n_layers, 2).T.contiguous()[None]
 
 
 def _at_once(objective: Objective) -> int:

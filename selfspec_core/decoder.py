@@ -201,7 +201,7 @@ class ResidualDecoder:
         positions = self._position_ids(rows, start)  # [1, R]
         h = self.embed(tokens, positions)
         context = self._context(h, rows, positions, start, cache)
-        return self.run(h, context, plan=plan, gates=gates, observe=observe)
+        return self.run_layers(h, context, plan=plan, gates=gates, observe=observe)
 
     __call__ = forward
 
@@ -214,18 +214,22 @@ class ResidualDecoder:
             h = h + self._positions(positions)
         return h
 
-    def run(
+    def run_layers(
         self,
         h: Tensor,
         context: Context,
         *,
         first: int = 0,
+        last: int | None = None,
         plan: SkipPlan | None = None,
         gates: Tensor | None = None,
         observe: Callable[[Branch, Tensor], None] | None = None,
     ) -> Tensor:
-        """The layers from `first` on, over the stream [B, R, D] that it reads; see `forward`."""
-        for attention, mlp in self.branches[first:]:
+        """Layers `first` to `last` (excluded) over the stream [B, R, D] that the first one reads.
+
+        See `forward` for the rest.
+        """
+        for attention, mlp in self.branches[first:last]:
             h = self._layer(h, attention, mlp, context, plan, gates, observe)
         return h
 

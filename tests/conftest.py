@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
+
+# Before torch is imported: threads that spin while another process has the core make a busy
+# machine (two browsers, a server and these tests on two cores) many times slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 import torch
