@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES_OF_LATER_ISSUES = {21, 22, 29}
+CASES_OF_LATER_ISSUES = {21, 29}
 
 
 @pytest.mark.parametrize(

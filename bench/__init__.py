@@ -1,0 +1,1 @@
+"""This project against others and against itself, measured side by side."""
