@@ -1,0 +1,1 @@
+"""The commands of `python -m analysis`, one file each."""
