@@ -54,10 +54,12 @@ def run(options: argparse.Namespace) -> int:
             for name in names[turn:] + names[:turn]:
                 runs[name][number].append(systems[name](prompt_ids, options.max_new_tokens))
             print(f"repeat {repeat + 1}, prompt {number + 1}/{len(ids)}", file=sys.stderr)
-    figures = {
-        name: _figures(runs[name], runs[PLAIN], peak_memory_mb(engine.decoder.device))
-        for name in names
-    }
+    expected = {name: [repeats[0].tokens for repeats in runs[PLAIN]] for name in names}
+    if SELFSPEC in names:  # identity is promised with the same window; plain may have another
+        same_window = ours(engine, window=engine.window_for(_k(options, engine)))
+        expected[SELFSPEC] = [same_window(one, options.max_new_tokens).tokens for one in ids]
+    peak_mb = peak_memory_mb(engine.decoder.device)
+    figures = {name: _figures(runs[name], runs[PLAIN], expected[name], peak_mb) for name in names}
     if options.json:
         print(json.dumps({"systems": figures, "execution": engine.execution}))
     else:
@@ -73,13 +75,14 @@ def _systems(
     theirs = None
     if any(name.startswith("hf-") for name in names):
         theirs = load(options.model, device=options.device, dtype=engine.loaded.info.dtype)
-    k = engine.default_k if options.k is None else options.k
     made: dict[str, System] = {}
     for name in names:
         if name == PLAIN:
             made[name] = ours(engine, window=fastest_plain(engine, prompt_ids))
         elif name == SELFSPEC:
-            made[name] = ours(engine, plan=parse_plan(options.skip, engine.n_layers), k=k)
+            made[name] = ours(
+                engine, plan=parse_plan(options.skip, engine.n_layers), k=_k(options, engine)
+            )
         else:
             assert theirs is not None
             made[name] = transformers_generate(
@@ -93,10 +96,20 @@ def _systems(
     return made
 
 
+def _k(options: argparse.Namespace, engine: Engine) -> int:
+    return engine.default_k if options.k is None else int(options.k)
+
+
 def _figures(
-    runs: Sequence[Sequence[Written]], plain: Sequence[Sequence[Written]], peak_mb: float
+    runs: Sequence[Sequence[Written]],
+    plain: Sequence[Sequence[Written]],
+    expected: Sequence[tuple[int, ...]],
+    peak_mb: float,
 ) -> dict[str, Any]:
-    """Medians over repeats, then over prompts; the interval is a bootstrap over prompts."""
+    """Medians over repeats, then over prompts; the interval is a bootstrap over prompts.
+
+    `expected` is what each prompt's text must be to count as identical.
+    """
     ratios = [_speed(mine) / _speed(other) for mine, other in zip(runs, plain, strict=True)]
     first = [repeats[0] for repeats in runs]
     rounds, drafted = sum(w.rounds for w in first), sum(w.drafted for w in first)
@@ -106,9 +119,7 @@ def _figures(
         "interval": _bootstrap(ratios),
         "tau": sum(len(w.tokens) for w in first) / rounds if rounds else None,
         "alpha": sum(w.accepted for w in first) / drafted if drafted else None,
-        "identical": sum(
-            mine[0].tokens == other[0].tokens for mine, other in zip(runs, plain, strict=True)
-        ),
+        "identical": sum(w.tokens == other for w, other in zip(first, expected, strict=True)),
         "prompts": len(runs),
         "peak_mb": peak_mb,
     }

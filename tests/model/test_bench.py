@@ -21,7 +21,7 @@ def test_figures_are_medians_of_ratios_on_the_same_prompts():
         [Written((5, 6), 2.0)],
     ]
     mine = [[Written((1, 2), 0.5, 1, 2, 1)], [Written((5, 7), 4.0, 1, 2, 0)]]
-    figures = _figures(mine, plain, 10.0)
+    figures = _figures(mine, plain, [(1, 2), (5, 6)], 10.0)
     assert figures["ratio_to_plain"] == pytest.approx((2.0 + 0.5) / 2)
     assert figures["identical"] == 1
     assert figures["tau"] == 2.0
