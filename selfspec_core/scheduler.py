@@ -12,6 +12,7 @@ ends a turn, so a background job slices itself by yielding.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 import weakref
@@ -249,7 +250,7 @@ class Ticket:
                     work.raise_error()
                     return
                 if items and min_interval > 0:
-                    await asyncio.sleep(min_interval)
+                    await _quiet_or_over(work, arrived, loop.time() + min_interval)
                 elif not items:
                     try:
                         # not wait_for: on 3.11 it can swallow the consumer's cancellation
@@ -358,6 +359,15 @@ class _Work:
     def raise_error(self) -> None:
         if self._error is not None:
             raise self._error
+
+
+async def _quiet_or_over(work: _Work, arrived: asyncio.Event, deadline: float) -> None:
+    """Let items gather until the deadline (on the loop's clock), but an end is told at once."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(deadline):
+            while not work.over:
+                arrived.clear()
+                await arrived.wait()
 
 
 def _running_mean(mean: float | None, value: float) -> float:

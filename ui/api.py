@@ -13,7 +13,8 @@ from .run import sentence
 from .session import Studio
 from .settings import Settings
 
-UPDATE_SECONDS = 0.2
+UPDATE_SECONDS = 0.5
+"""Every update costs the engine's own cores some milliseconds; the end is told at once."""
 DESCRIPTION = (
     "Decode a prompt with layers skipped in the draft. Streams the events as NDJSON lines, each "
     "item what is new; the last item is the whole trace. `plan` is a preset (none, light, "
