@@ -161,7 +161,7 @@ def available() -> list[Available]:
     )
     found = [Available(BUILTIN, "Llama", ready, detail)]
     try:
-        repos = huggingface_hub.scan_cache_dir().repos
+        repos = huggingface_hub.scan_cache_dir(huggingface_hub.constants.HF_HUB_CACHE).repos
     except huggingface_hub.CacheNotFound:
         repos = frozenset()
     for repo in sorted(repos, key=lambda repo: repo.repo_id):
