@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from selfspec_core.__main__ import EXAMPLE_PROMPTS
+from selfspec_core.command_line import add_prompts, model_options, run
 
 from . import compare, streaming
 from .systems import SYSTEMS
@@ -14,28 +14,18 @@ from .systems import SYSTEMS
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a benchmark; returns its exit status. Wrong input is a sentence and status 2."""
-    options = _parser().parse_args(arguments)
-    try:
-        return int(options.run(options))
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return run(_parser(), arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
+    common = model_options()
+    add_prompts(common, limit=8)
     add = common.add_argument
-    add("--model", default="builtin", help="builtin, hub id, folder or GGUF file")
-    add("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    add("--dtype", default="auto", help="auto, bfloat16, float16 or float32")
-    add("--prompts", default=str(EXAMPLE_PROMPTS), metavar="FILE.jsonl", help="prompts to write on")
-    add("--limit", type=int, default=8, help="how many of them (default 8)")
     add("--max-new-tokens", type=int, default=64, help="length of each text (default 64)")
     add("--skip", default="a3-8", metavar="PLAN", help="what the draft skips (default a3-8)")
     add("--k", type=int, help="drafts a round; default 2 on a CPU, 4 on a GPU")
     add("--repeats", type=int, default=3, help="how often each prompt is written (default 3)")
     add("--chat", action=argparse.BooleanOptionalAction, default=None, help="use the chat format")
-    add("--json", action="store_true", help="one line of JSON")
 
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -7,13 +7,13 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from rich.console import Console
 
 from . import matrix
 from .acceptance import RULES
 from .check import check, summary
+from .command_line import add_prompts, add_seed, model_options, run
 from .drafting import MAX_K
 from .engine import Engine
 from .events import Wait
@@ -25,20 +25,10 @@ from .request import Request
 from .sampling import Sampling
 from .terminal import Printer
 
-EXAMPLE_PROMPTS = Path(__file__).resolve().parent.parent / "assets" / "prompts.jsonl"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit status. Wrong input is a sentence and status 2."""
-    options = _parser().parse_args(arguments)
-    try:
-        return int(options.run(options))
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        return 130
-    except (ValueError, OSError) as error:  # what a person can mend; anything else is a bug
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    return run(_parser(), arguments)
 
 
 # -- commands --------------------------------------------------------------------------------
@@ -107,12 +97,8 @@ def models(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--model", default="builtin", help="builtin, hub id, folder or GGUF file")
-    common.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    common.add_argument("--dtype", default="auto", help="auto, bfloat16, float16 or float32")
-    common.add_argument("--seed", type=int, default=0, help="any whole number (default 0)")
-    common.add_argument("--json", action="store_true", help="machine-readable output")
+    common = model_options()
+    add_seed(common)
 
     decoding = argparse.ArgumentParser(add_help=False)
     add = decoding.add_argument
@@ -153,13 +139,7 @@ def _parser() -> argparse.ArgumentParser:
         "check", parents=[common, decoding], help="certify that nothing is lost"
     )
     add = command.add_argument
-    add(
-        "--prompts",
-        default=str(EXAMPLE_PROMPTS),
-        metavar="FILE.jsonl",
-        help='one {"prompt": …} or {"turns": […]} a line (default: the examples of the project)',
-    )
-    add("--limit", type=int, default=20, help="how many prompts (default 20)")
+    add_prompts(command, limit=20)
     add("--matrix", action="store_true", help="the whole grid: 288 settings on every prompt")
     add("--covering", action="store_true", help="40 settings of the grid, one prompt each")
     command.set_defaults(run=check_command)

@@ -70,6 +70,11 @@ class Generation:
         return self.prefix[self._n_prompt :]
 
     @property
+    def n_written(self) -> int:
+        """How many they are."""
+        return len(self.prefix) - self._n_prompt
+
+    @property
     def text(self) -> str:
         """The text written so far."""
         return self._detokenizer.text
@@ -145,7 +150,7 @@ class Generation:
     # -- draft ----------------------------------------------------------------------------------
 
     def _propose(self) -> tuple[Proposal | None, SkipPlan]:
-        remaining = self._budget - len(self.written)
+        remaining = self._budget - self.n_written
         limit = 0 if self._plainly else min(self._policy.limit, remaining - 1)
         plan = self._request.plan_at(len(self.prefix), self._engine.n_layers)
         proposal = SkippedStack(self._decoder, plan).propose(
@@ -288,7 +293,7 @@ class Generation:
             self.reason = "eos"
         elif any(stop in tail for stop in self._request.stop):
             self.reason = "stop"
-        elif len(self.written) == self._budget:
+        elif self.n_written == self._budget:
             self.reason = "length"
         return text if self.reason is None else text + self._detokenizer.flush()
 
@@ -325,7 +330,7 @@ class Generation:
             logits[:, : self._engine.vocab_size],
             sampling,
             histories=[self.prefix + list(o) for o in own] if sampling.looks_back else None,
-            n_new=[len(self.written) + depth for depth in depths],
+            n_new=[self.n_written + depth for depth in depths],
             prompt_length=self._n_prompt,
             end_ids=self._engine.end_ids,
         )

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from analysis.gates import gate_importance
-from selfspec_core.__main__ import EXAMPLE_PROMPTS, main
+from selfspec_core.__main__ import main
 from selfspec_core.check import DTYPES, check, covering, summary
+from selfspec_core.command_line import EXAMPLE_PROMPTS
 from selfspec_core.events import Commit, Start, from_ndjson
 from selfspec_core.plan import SkipPlan
 from selfspec_core.prompts import read_prompts
