@@ -44,6 +44,7 @@ class DecodePanel:
     """The panel's parts that others connect to.
 
     Args:
+        settings: all controls of a run, in the order of `Settings`' fields.
         link: the controls that a link carries, in the order that `assets/page.js` knows.
         plan: the plan's text, the one place where the plan is kept.
         shown: what follows from the plan: strip, skip ratio, preset, boundary.
@@ -52,6 +53,7 @@ class DecodePanel:
         fit_model: () → their updates.
     """
 
+    settings: list[gr.components.Component]
     link: list[gr.components.Component]
     plan: gr.Textbox
     shown: list[gr.components.Component]
@@ -174,6 +176,7 @@ def build_decode(studio: Studio) -> DecodePanel:
     settings += [*more.sliders, more.stop]
     shown = [layers, ratio, preset, boundary]
     panel = DecodePanel(
+        settings=settings,
         link=settings[:8],
         plan=plan,
         shown=shown,

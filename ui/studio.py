@@ -9,13 +9,18 @@ from typing import Any
 import gradio as gr
 
 from .api import add_generate
+from .compare_panel import build_compare
 from .decode import build_decode
 from .feed import as_line
+from .layers_panel import build_layers
 from .session import Studio
 from .theme import head, theme
+from .tune_panel import build_tune
+from .words import i18n, t
 
 TITLE = "SelfSpec Studio"
 _POLL_SECONDS = 0.25
+_PANELS = {"layers": build_layers, "tune": build_tune, "compare": build_compare}
 _HEADER = """<header class="ss-header">
 <h1 class="ss-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
 <rect x="3" y="4" width="28" height="5" rx="2.5" fill="#0072B2"/>
@@ -39,8 +44,12 @@ def build(studio: Studio) -> gr.Blocks:
             apply_default_css=False,
             elem_id="header",
         )
-        with gr.Tabs(), gr.Tab("Decode", id="decode"):
-            panel = build_decode(studio)
+        with gr.Tabs(elem_id="panels"):
+            with gr.Tab(t("common.tab.decode"), id="decode"):
+                panel = build_decode(studio)
+            for name, build_panel in _PANELS.items():
+                with gr.Tab(t(f"common.tab.{name}"), id=name):
+                    build_panel(studio, panel)
         add_generate(studio)
 
         async def follow(plan: str) -> AsyncIterator[list[Any]]:
@@ -74,6 +83,7 @@ def launch_options(studio: Studio) -> dict[str, Any]:
     recording = studio.recording
     return {
         "theme": theme(),
+        "i18n": i18n(),
         "head": head(recording.value if recording else None),
         "max_threads": 128,
         "state_session_capacity": 100,

@@ -6,14 +6,16 @@ Everything is served from here; no font, script or style comes from another host
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import gradio as gr
 from gradio.themes.utils import sizes
 
-ASSETS = Path(__file__).resolve().parent.parent / "assets"
-STYLES = ("page.css", "views.css")
+from .places import ASSETS
+from .words import dictionary
+
+STYLES = ("page.css", "views.css", "layers_panel.css", "tune_panel.css", "compare_panel.css")
 SCRIPTS = (
+    "words.js",
     "store.js",
     "tokens.js",
     "inspector.js",
@@ -21,6 +23,9 @@ SCRIPTS = (
     "stage.js",
     "layers.js",
     "page.js",
+    "layers_panel.js",
+    "tune_panel.js",
+    "compare_panel.js",
 )
 
 # Not weight 600: the semi-bold file that Gradio ships lacks most letters.
@@ -86,6 +91,8 @@ def head(recorded: str | None = None) -> str:
     """
     styles = "".join(f"<style>{_asset(name)}</style>" for name in STYLES)
     scripts = "".join(f"<script>{_asset(name)}</script>" for name in SCRIPTS)
+    words = json.dumps(dictionary(), ensure_ascii=False).replace("<", "\\u003c")
+    scripts = f"<script>window.SelfSpec = {{dictionary: {words}}};</script>{scripts}"
     if recorded is None:
         return styles + scripts
     value = json.dumps(recorded).replace("<", "\\u003c")  # no "</script>" inside a script
