@@ -100,6 +100,30 @@ class KVCache:
         buffers[1][:, :, start:end] = values
         return buffers[0][:, :, :read], buffers[1][:, :, :read]
 
+    def buffers(self, layer: int, shape: tuple[int, int], like: Tensor) -> tuple[Tensor, Tensor]:
+        """A layer's whole buffers, for who writes them itself.
+
+        Args:
+            layer: 0-based.
+            shape: (kv_heads, head_dim), should they have to be made.
+            like: of the type and in the place that they are made in.
+
+        Returns:
+            keys and values, [1, kv_heads, capacity, head_dim].
+        """
+        buffers = self._layers[layer]
+        if buffers is None:
+            whole = (1, shape[0], self.capacity, shape[1])
+            buffers = self._layers[layer] = (like.new_zeros(whole), like.new_zeros(whole))
+        return buffers
+
+    def copy_from(self, other: KVCache) -> None:
+        """Hold what another cache of the same model and capacity holds."""
+        self._length = other._length
+        self._layers = [
+            None if pair is None else (pair[0].clone(), pair[1].clone()) for pair in other._layers
+        ]
+
     def nbytes(self) -> int:
         """Bytes held by the buffers made so far."""
         return sum(t.nbytes for buffers in self._layers for t in buffers or ())

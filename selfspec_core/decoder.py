@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .branch import ATTENTION, MLP, Branch, Chain, Context, Masks, resolve, setting
 from .cache import BUCKET, CacheView, KVCache, round_up
-from .families import BranchNames, Family, attention_window, family_of, layer_type
+from .families import Family, attention_window, family_of, layer_type
 from .plan import SkipPlan
-
-ATTENTION, MLP = "attention", "mlp"
-KINDS = (ATTENTION, MLP)
 
 
 @dataclass(frozen=True)
@@ -58,65 +56,6 @@ class Rows:
         return seen
 
 
-@dataclass(frozen=True)
-class Context:
-    """What the branches of one forward share.
-
-    Args:
-        rotary: layer type → cos and sin.
-        masks: layer type → what is added to attention scores.
-        cache: what attention calls as transformers' `Cache.update`; None for no cache.
-        position_ids: [B, R].
-    """
-
-    rotary: dict[str, tuple[Tensor, Tensor]]
-    masks: dict[str, Tensor]
-    cache: Any
-    position_ids: Tensor
-
-
-class Branch:
-    """One residual branch: a view on live modules, holding no weights of its own.
-
-    Calling it with the stream [B, R, D] and a `Context` gives what is added to the stream,
-    [B, R, D].
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        layer: int,
-        block: nn.Module,
-        names: BranchNames,
-        family: Family,
-        config: Any,
-    ) -> None:
-        self.kind, self.layer = kind, layer
-        self.module = _resolve(block, names.module)
-        self.writes = _resolve(block, names.writes)
-        self.norm = _resolve(block, names.norm)
-        self.norm_after = _resolve(block, names.norm_after)
-        self._cache_argument = family.cache_argument
-        self._layer_type = layer_type(config, layer)
-        self._multiplier = _setting(config, family.residual_multiplier)
-
-    def __call__(self, h: Tensor, context: Context) -> Tensor:
-        x = h if self.norm is None else self.norm(h)
-        if self.kind == ATTENTION:
-            x = self.module(
-                x,
-                attention_mask=context.masks[self._layer_type],
-                position_ids=context.position_ids,
-                position_embeddings=context.rotary.get(self._layer_type),
-                **{self._cache_argument: context.cache},
-            )[0]
-        else:
-            x = self.module(x)
-        if self.norm_after is not None:
-            x = self.norm_after(x)
-        return x if self._multiplier is None else x * self._multiplier
-
-
 class ResidualDecoder:
     """The gated stack of a causal language model.
 
@@ -133,7 +72,7 @@ class ResidualDecoder:
         config: Any = model.config
         self.family = family = family or family_of(config)
         self.config = config
-        layers: Any = _resolve(model, family.layers)
+        layers: Any = resolve(model, family.layers)
         self.n_layers = len(layers)
         self.parallel = family.is_parallel(config)
         self.vocab_size: int = config.vocab_size
@@ -145,18 +84,26 @@ class ResidualDecoder:
             )
             for i, block in enumerate(layers)
         )
-        self._embed: Any = _resolve(model, family.embed)
-        self._positions = _resolve(model, family.positions)
-        self._rotary = _resolve(model, family.rotary)
-        self._final_norm: Any = _resolve(model, family.final_norm)
-        self._head: Any = _resolve(model, family.head)
+        self._embed: Any = resolve(model, family.embed)
+        self._positions = resolve(model, family.positions)
+        self._rotary = resolve(model, family.rotary)
+        self._final_norm: Any = resolve(model, family.final_norm)
+        self._head: Any = resolve(model, family.head)
+        self._model = model
         self.windows: dict[str, int | None] = {
             layer_type(config, i): attention_window(config, i) for i in range(self.n_layers)
         }
-        self._embedding_multiplier = _setting(config, family.embedding_multiplier)
-        self._logit_divisor = _setting(config, family.logit_divisor)
-        self._logit_multiplier = _setting(config, family.logit_multiplier)
-        self._logit_softcap = _setting(config, family.logit_softcap)
+        self._embedding_multiplier = setting(config, family.embedding_multiplier)
+        self._logit_divisor = setting(config, family.logit_divisor)
+        self._logit_multiplier = setting(config, family.logit_multiplier)
+        self._logit_softcap = setting(config, family.logit_softcap)
+
+    def pack_head(self, make: Callable[[nn.Linear], nn.Module]) -> None:
+        """Let another module take the place of the linear that makes logits."""
+        if type(self._head) is nn.Linear:
+            self._head = make(self._head)
+            parent, _, name = self.family.head.rpartition(".")
+            setattr(resolve(self._model, parent or None) or self._model, name, self._head)
 
     @property
     def device(self) -> torch.device:
@@ -195,15 +142,19 @@ class ResidualDecoder:
         Returns:
             [B, R, D] the stream after the last layer.
         """
+        h, context = self.enter(rows, cache)
+        return self.run_layers(h, context, plan=plan, gates=gates, observe=observe)
+
+    __call__ = forward
+
+    def enter(self, rows: Rows | Tensor, cache: KVCache | None = None) -> tuple[Tensor, Context]:
+        """The stream [B, R, D] that the first layer reads, and what the branches share."""
         rows = rows if isinstance(rows, Rows) else Rows(rows)
         tokens = rows.tokens if rows.tokens.dim() == 2 else rows.tokens[None]  # [B, R]
         start = cache.length if cache is not None else 0
         positions = self._position_ids(rows, start)  # [1, R]
         h = self.embed(tokens, positions)
-        context = self._context(h, rows, positions, start, cache)
-        return self.run_layers(h, context, plan=plan, gates=gates, observe=observe)
-
-    __call__ = forward
+        return h, self._context(h, rows, positions, start, cache)
 
     def embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
         """The stream [B, R, D] that the first layer reads, of tokens [B, R] at positions."""
@@ -232,6 +183,31 @@ class ResidualDecoder:
         for attention, mlp in self.branches[first:last]:
             h = self._layer(h, attention, mlp, context, plan, gates, observe)
         return h
+
+    def run_branches(
+        self,
+        h: Tensor,
+        context: Context,
+        first: int,
+        last: int | None = None,
+        *,
+        plan: SkipPlan | None = None,
+    ) -> Tensor:
+        """Branches `first` to `last` (excluded): attention and MLP of layer 0 are 0 and 1, and on.
+
+        Raises:
+            ValueError: half a layer, in a layout where both branches read the layer's input.
+        """
+        last = 2 * self.n_layers if last is None else last
+        halves = [at for at in (first, last) if at % 2]
+        if halves and self.parallel:
+            raise ValueError("this layout runs both branches of a layer together")
+        if first == last:
+            return h
+        if first % 2:
+            h = self._half(h, context, first, plan)
+        h = self.run_layers(h, context, first=(first + 1) // 2, last=last // 2, plan=plan)
+        return self._half(h, context, last - 1, plan) if last % 2 else h
 
     def rotary(self, h: Tensor, positions: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """Layer type → cos and sin [B, R, head_dim] for positions [B, R]; empty without rotary."""
@@ -285,6 +261,13 @@ class ResidualDecoder:
                 h = h + written
         return h if together is None else h + together
 
+    def _half(self, h: Tensor, context: Context, index: int, plan: SkipPlan | None) -> Tensor:
+        """One branch of a serial layer, by its number."""
+        branch = self.branches[index // 2][index % 2]
+        if plan is not None and plan.skips(branch.kind, branch.layer):
+            return h
+        return h + branch(h, context)
+
     def _position_ids(self, rows: Rows, start: int) -> Tensor:
         if rows.parents is None:
             positions = torch.arange(start, start + rows.tokens.shape[-1], device=self.device)
@@ -300,11 +283,17 @@ class ResidualDecoder:
         n = rows.tokens.shape[-1]
         read = n if cache is None else round_up(start + n, BUCKET)
         rotary = self.rotary(h, positions)
-        masks = {
-            kind: self._mask(rows, start, read, window, h) for kind, window in self.windows.items()
-        }
-        view = None if cache is None else CacheView(cache, read)
-        return Context(rotary, masks, view, positions)
+        masks = Masks(
+            {
+                kind: partial(self._mask, rows, start, read, window, h)
+                for kind, window in self.windows.items()
+            }
+        )
+        if cache is None:
+            return Context(rotary, masks, None, positions)
+        plain = rows.parents is None and not torch.is_grad_enabled()
+        chain = Chain(cache, start, self.windows) if plain else None
+        return Context(rotary, masks, CacheView(cache, read), positions, chain)
 
     def _mask(self, rows: Rows, start: int, read: int, window: int | None, h: Tensor) -> Tensor:
         """[1, 1, R, read]: 0 where a row attends, the type's lowest number where not."""
@@ -326,14 +315,3 @@ class ResidualDecoder:
                 seen &= positions > (start + depths)[:, None] - window
         lowest = torch.finfo(h.dtype).min
         return torch.where(seen, 0.0, lowest).to(h.dtype)[None, None]
-
-
-def _resolve(root: nn.Module, path: str | None) -> Any:
-    """The module at an attribute path; None for no path."""
-    return None if path is None else reduce(getattr, path.split("."), root)
-
-
-def _setting(config: Any, name: str | None) -> float | None:
-    """A number of the config by name; None where the family or the model has none."""
-    value = None if name is None else getattr(config, name)
-    return None if value is None else float(value)

@@ -7,6 +7,7 @@ place of the original, which is released, so two whole copies never exist at onc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -16,10 +17,10 @@ _ROWS = 4  # the number of rows that the blocked layout is chosen for
 
 
 class PackedLinear(nn.Module):
-    """`nn.Linear` with its weight in oneDNN's layout, for inference.
+    """An `nn.Linear` with its weight in another layout, for inference.
 
     A deep copy is the plain `nn.Linear` again, so that what needs ordinary weights
-    (attribution, export) copies the model and has them.
+    (attribution, export) copies the model and has them. Subclasses give `forward` and `weight`.
 
     Args:
         linear: the module whose place it takes; its weight is not kept.
@@ -29,18 +30,11 @@ class PackedLinear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.bias = linear.bias
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., in_features] → [..., out_features]."""
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
-        return y
 
     @property
     def weight(self) -> Tensor:
         """[out_features, in_features] a plain copy of the weight."""
-        dense: Tensor = self._packed.to_dense()
-        return dense
+        raise NotImplementedError
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
@@ -58,8 +52,27 @@ class PackedLinear(nn.Module):
         return plain
 
 
+class OneDnnLinear(PackedLinear):
+    """An `nn.Linear` with its weight in oneDNN's layout."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear)
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _ROWS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in_features] → [..., out_features]."""
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+        return y
+
+    @property
+    def weight(self) -> Tensor:
+        """[out_features, in_features] a plain copy of the weight."""
+        dense: Tensor = self._packed.to_dense()
+        return dense
+
+
 def packs(dtype: torch.dtype, device: torch.device) -> str | None:
-    """Why weights can't be packed here; None where they can.
+    """Why weights can't be packed for oneDNN here; None where they can.
 
     Packing is for bfloat16 on a CPU that computes it: float32 gains nothing by it.
     """
@@ -74,25 +87,31 @@ def packs(dtype: torch.dtype, device: torch.device) -> str | None:
     return None
 
 
+def linears_of(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Linear]]:
+    """The `nn.Linear`s in a module, each with what holds it and its name there."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear:
+                yield parent, name, child
+
+
 def pack(module: nn.Module) -> int:
-    """Replace every `nn.Linear` in a module by a packed one; returns how many.
+    """Replace every `nn.Linear` in a module by one packed for oneDNN; returns how many.
 
     A weight that something else holds too (a tied embedding) stays alive there.
     """
     count = 0
-    for parent in list(module.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear:
-                setattr(parent, name, PackedLinear(child))
-                count += 1
+    for parent, name, linear in linears_of(module):
+        setattr(parent, name, OneDnnLinear(linear))
+        count += 1
     return count
 
 
 def packed_for(model: nn.Module) -> str:
-    """Pack a model where that pays; returns in words how it is executed now, and why."""
+    """Pack a model for oneDNN where that pays; returns in words what was done, and why."""
     first = next(model.parameters())
     reason = packs(first.dtype, first.device)
     if reason is not None:
-        return f"eager, weights as loaded: {reason}"
+        return f"weights as loaded: {reason}"
     pack(model)
-    return "eager, weights packed for oneDNN"
+    return "weights packed for oneDNN"

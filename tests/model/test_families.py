@@ -9,8 +9,9 @@ import pytest
 import torch
 from transformers import MambaConfig, T5Config
 
+from selfspec_core.branch import KINDS
 from selfspec_core.cache import KVCache
-from selfspec_core.decoder import KINDS, ResidualDecoder, Rows
+from selfspec_core.decoder import ResidualDecoder, Rows
 from selfspec_core.families import FAMILIES, UnsupportedModelError, family_of
 from selfspec_core.plan import SkipPlan
 

@@ -1,0 +1,142 @@
+"""One residual branch, and what the branches of a forward share (design §1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from torch import Tensor, nn
+
+from .cache import KVCache
+from .families import BranchNames, Family, layer_type
+
+ATTENTION, MLP = "attention", "mlp"
+KINDS = (ATTENTION, MLP)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Rows that each continue the one before, in a cache: what native branches run.
+
+    Args:
+        cache: written from slot `start` on.
+        start: slots that count so far.
+        windows: layer type → how many slots a row sees, its own included; None for all.
+    """
+
+    cache: KVCache
+    start: int
+    windows: dict[str, int | None]
+
+
+class Masks(Mapping[str, Tensor]):
+    """Layer type → mask, made when it is first asked for: native branches never ask."""
+
+    def __init__(self, makers: dict[str, Callable[[], Tensor]]) -> None:
+        self._makers = makers
+        self._made: dict[str, Tensor] = {}
+
+    def __getitem__(self, kind: str) -> Tensor:
+        if kind not in self._made:
+            self._made[kind] = self._makers[kind]()
+        return self._made[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the branches of one forward share.
+
+    Args:
+        rotary: layer type → cos and sin.
+        masks: layer type → what is added to attention scores.
+        cache: what attention calls as transformers' `Cache.update`; None for no cache.
+        position_ids: [B, R].
+        chain: where this is the plain case, one chain without gradients; else None.
+    """
+
+    rotary: dict[str, tuple[Tensor, Tensor]]
+    masks: Mapping[str, Tensor]
+    cache: Any
+    position_ids: Tensor
+    chain: Chain | None = None
+
+
+class Branch:
+    """One residual branch: a view on live modules, holding no weights of its own.
+
+    Calling it with the stream [B, R, D] and a `Context` gives what is added to the stream,
+    [B, R, D].
+
+    Attributes:
+        native: runs the norm before and the module in one call, for chains; None: eager.
+        why_eager: in words, why there is none.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        layer: int,
+        block: nn.Module,
+        names: BranchNames,
+        family: Family,
+        config: Any,
+    ) -> None:
+        self.kind, self.layer = kind, layer
+        self.module = resolve(block, names.module)
+        self._block, self._writes = block, names.writes
+        self.norm = resolve(block, names.norm)
+        self.norm_after = resolve(block, names.norm_after)
+        self._cache_argument = family.cache_argument
+        self.layer_type = layer_type(config, layer)
+        self._multiplier = setting(config, family.residual_multiplier)
+        self.native: Callable[[Tensor, Context], Tensor] | None = None
+        self.why_eager = ""
+
+    @property
+    def writes(self) -> Any:
+        """The last module, whose output is what the branch writes."""
+        return resolve(self._block, self._writes)
+
+    def __call__(self, h: Tensor, context: Context) -> Tensor:
+        if self.native is None or context.chain is None:
+            return self.eager(h, context)
+        return self._finish(self.native(h, context))
+
+    def eager(self, h: Tensor, context: Context) -> Tensor:
+        """The branch through its modules."""
+        x = h if self.norm is None else self.norm(h)
+        if self.kind == ATTENTION:
+            x = self.module(
+                x,
+                attention_mask=context.masks[self.layer_type],
+                position_ids=context.position_ids,
+                position_embeddings=context.rotary.get(self.layer_type),
+                **{self._cache_argument: context.cache},
+            )[0]
+        else:
+            x = self.module(x)
+        return self._finish(x)
+
+    def _finish(self, x: Tensor) -> Tensor:
+        if self.norm_after is not None:
+            x = self.norm_after(x)
+        return x if self._multiplier is None else x * self._multiplier
+
+
+def resolve(root: nn.Module, path: str | None) -> Any:
+    """The module at an attribute path; None for no path."""
+    return None if path is None else reduce(getattr, path.split("."), root)
+
+
+def setting(config: Any, name: str | None) -> float | None:
+    """A number of the config by name; None where the family or the model has none."""
+    value = None if name is None else getattr(config, name)
+    return None if value is None else float(value)

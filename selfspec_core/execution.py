@@ -1,0 +1,103 @@
+"""How a forward is executed: eagerly, through transformers' modules, or compiled for the machine.
+
+One code path (`decoder.py`) runs both: compiled, a branch is one call into kernels built for this
+processor (`native/`), reading weights that were packed once. A skip plan only says which branches
+are called, so a new plan compiles nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import torch
+
+from .decoder import ResidualDecoder
+from .native import build
+from .native.branches import go_native
+from .packing import OneDnnLinear, pack, packs
+
+MODES = ("auto", "eager", "compiled")
+EAGER, COMPILED = "eager", "compiled"
+
+
+def check_mode(mode: str) -> str:
+    """`mode`, if there is such a one.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if mode not in MODES:
+        raise ValueError(f"unknown mode {mode!r}: choose of {', '.join(MODES)}")
+    return mode
+
+
+def why_not_compiled(decoder: ResidualDecoder) -> str | None:
+    """Why this model can't run compiled here; None where it may."""
+    if decoder.device.type != "cpu":
+        return f"the kernels are for CPUs, and the model is on {decoder.device}"
+    if decoder.dtype not in (torch.bfloat16, torch.float32):
+        return f"the kernels compute bfloat16 and float32, not {decoder.dtype}".replace(
+            "torch.", ""
+        )
+    try:
+        build.compiler()
+    except build.Unavailable as reason:
+        return str(reason)
+    return None
+
+
+def make_eager(decoder: ResidualDecoder) -> str:
+    """Pack the weights for oneDNN where that pays; says in words what was done, and why."""
+    reason = packs(decoder.dtype, decoder.device)
+    if reason is not None:
+        return f"weights as loaded: {reason}"
+    for pair in decoder.branches:
+        for branch in pair:
+            pack(branch.module)
+    decoder.pack_head(OneDnnLinear)
+    return "weights packed for oneDNN"
+
+
+def make_compiled(decoder: ResidualDecoder, report: Callable[[float], None] | None = None) -> str:
+    """Give the branches to the kernels, layer by layer; says in words what was done.
+
+    Args:
+        decoder: whose weights are packed; the originals are released.
+        report: told the share that is done.
+
+    Raises:
+        Unavailable: the kernels can't be built or loaded; nothing has changed then.
+    """
+    build.load()
+    for done in go_native(decoder):
+        if report is not None:
+            report(done)
+    branches = [branch for pair in decoder.branches for branch in pair]
+    native = sum(branch.native is not None for branch in branches)
+    if native == len(branches):
+        return "every branch one call into kernels built for this processor"
+    reasons = ", ".join(sorted({branch.why_eager for branch in branches if branch.why_eager}))
+    return f"{native} of {len(branches)} branches in kernels built for this processor ({reasons})"
+
+
+class Building:
+    """The kernels being built in a thread, so that eager forwards serve meanwhile."""
+
+    def __init__(self) -> None:
+        self.failed = ""
+        self._thread = threading.Thread(target=self._build, name="selfspec-build", daemon=True)
+        self._thread.start()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended; `failed` says in words if it failed."""
+        return not self._thread.is_alive()
+
+    def _build(self) -> None:
+        try:
+            path = build.library()
+            if not path.exists():
+                build.build(path)
+        except build.Unavailable as reason:
+            self.failed = str(reason)

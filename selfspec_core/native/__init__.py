@@ -1,0 +1,1 @@
+"""A transformer's branches as single calls into C++, for CPUs; compiled once, on the machine."""

@@ -1,0 +1,216 @@
+"""Branches of a model as calls into the kernels, where these can do what the modules do.
+
+Which ones can is read off the modules themselves, and then measured: each native branch has to
+give what its eager one gives, on random text, at the start of a text and further on. Where it
+doesn't fit, the branch stays eager, and the reason is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..branch import ATTENTION, Branch, Context
+from ..cache import KVCache
+from ..decoder import ResidualDecoder
+from ..packing import linears_of
+from .weights import LANES, NativeLinear, pack_together, packable, padded_bias
+
+RMS, GEMMA, LAYER = 0, 1, 2
+_ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}
+_TOLERANCES = {torch.bfloat16: 0.04, torch.float32: 1e-4}
+_CHECKED_ROWS = (6, 4)  # of two forwards, the second with the first one's keys and values
+
+
+class DoesNotFit(ValueError):
+    """A branch that the kernels can't run; the message names what they lack."""
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm as the kernels take it: weight [D] (None: no norm), bias, kind, ε."""
+
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+    kind: int = RMS
+    eps: float = 0.0
+
+
+def go_native(decoder: ResidualDecoder) -> Iterator[float]:
+    """Pack the model's weights and give its branches to the kernels, layer by layer.
+
+    Yields the share that is done. `decoder.branches` know afterwards which are native;
+    `why_eager` says of the others why not.
+    """
+    for index, pair in enumerate(decoder.branches):
+        for branch in pair:
+            try:
+                branch.native = native_branch(branch)
+            except DoesNotFit as reason:
+                branch.native, branch.why_eager = None, str(reason)
+            _pack_rest(branch.module)
+        yield (index + 1) / (decoder.n_layers + 1)
+    decoder.pack_head(NativeLinear)
+    check(decoder)
+    yield 1.0
+
+
+def native_branch(branch: Branch) -> Callable[[Tensor, Context], Tensor]:
+    """The branch, norm before it included, as a call (stream [1, R, D], context) → [1, R, D].
+
+    The module's linears are packed on the way.
+
+    Raises:
+        DoesNotFit: the module has another form than the kernels know.
+    """
+    norm = _norm(branch.norm)
+    return _attention(branch, norm) if branch.kind == ATTENTION else _mlp(branch.module, norm)
+
+
+@torch.inference_mode()
+def check(decoder: ResidualDecoder, *, seed: int = 0) -> None:
+    """Measure each native branch beside its eager one; those that differ go back to being eager."""
+    generator = torch.Generator().manual_seed(seed)
+    caches = [KVCache(decoder.n_layers, sum(_CHECKED_ROWS)) for _ in range(2)]
+    tolerance = _TOLERANCES[decoder.dtype]
+    for rows in _CHECKED_ROWS:
+        ids = torch.randint(0, decoder.vocab_size, (rows,), generator=generator)
+        (h, mine), (_, plain) = (decoder.enter(ids, cache) for cache in caches)
+        for branch in (branch for pair in decoder.branches for branch in pair):
+            expected = branch.eager(h, plain)
+            if branch.native is not None:
+                got = branch(h, mine)
+                error = float((got - expected).float().abs().max())
+                if not error <= tolerance * max(1.0, float(expected.float().abs().max())):
+                    branch.native = None
+                    branch.why_eager = f"native and eager differ by {error:.2g}"
+            h = h + expected
+        # What the native branches wrote isn't what the next forward is compared on.
+        caches[0].copy_from(caches[1])
+        for cache in caches:
+            cache.advance(rows)
+
+
+def _attention(branch: Branch, norm: Norm) -> Callable[[Tensor, Context], Tensor]:
+    module: Any = branch.module
+    names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
+    if not all(hasattr(module, name) for name in names):
+        names = ("qkv_proj",)
+    if not all(hasattr(module, name) for name in (*names, "o_proj", "head_dim", "scaling")):
+        raise DoesNotFit(f"{type(module).__name__} keeps its projections another way")
+    if "Cohere" in type(module).__name__:
+        raise DoesNotFit(f"{type(module).__name__} turns neighbouring pairs of a head")
+    _require_linears(module, (*names, "o_proj"))
+    size = int(module.head_dim)
+    if size % LANES:
+        raise DoesNotFit(f"its heads have {size} numbers, no multiple of {LANES}")
+    heads = module.o_proj.in_features // size
+    q_norm, k_norm = (_norm(getattr(module, name, None)) for name in ("q_norm", "k_norm"))
+    softcap = float(getattr(module, "attn_logit_softcapping", None) or 0.0)
+    rotates = bool(getattr(module, "use_rope", True))
+    scale = float(module.scaling)
+    bias = _joined_bias([getattr(module, name) for name in names])
+    qkv = pack_together(module, names)
+    out = pack_together(module, ("o_proj",))
+    groups = (qkv.shape[0] * LANES // size - heads) // 2
+    out_bias = padded_bias(module.o_proj.bias)
+    layer, layer_type = branch.layer, branch.layer_type
+    run = torch.ops.selfspec.attention
+
+    def attention(h: Tensor, context: Context) -> Tensor:
+        chain = context.chain
+        assert chain is not None
+        keys, values = chain.cache.buffers(layer, (groups, size), h)
+        cos, sin = context.rotary[layer_type] if rotates else (None, None)
+        written: Tensor = run(
+            h, norm.weight, norm.bias, norm.kind, norm.eps, qkv, bias, q_norm.weight,
+            k_norm.weight, q_norm.kind, q_norm.eps, cos, sin, keys, values, out, out_bias,
+            heads, chain.start, chain.windows[layer_type] or 0, scale, softcap,
+        )  # fmt: skip
+        return written
+
+    return attention
+
+
+def _mlp(module: Any, norm: Norm) -> Callable[[Tensor, Context], Tensor]:
+    for ups, down in (
+        (("gate_proj", "up_proj"), "down_proj"),
+        (("gate_up_proj",), "down_proj"),
+        (("c_fc",), "c_proj"),
+    ):
+        if all(hasattr(module, name) for name in (*ups, down)):
+            break
+    else:
+        raise DoesNotFit(f"{type(module).__name__} keeps its projections another way")
+    act = getattr(module, "act_fn", getattr(module, "activation_fn", getattr(module, "act", None)))
+    activation = _ACTIVATIONS.get(type(act).__name__)
+    if activation is None:
+        raise DoesNotFit(f"the kernels have no {type(act).__name__}")
+    _require_linears(module, (*ups, down))
+    gated = ups != ("c_fc",)
+    bias = _joined_bias([getattr(module, name) for name in ups])
+    up = pack_together(module, ups)
+    down_weight = pack_together(module, (down,))
+    down_bias = padded_bias(getattr(module, down).bias)
+    run = torch.ops.selfspec.mlp
+
+    def mlp(h: Tensor, context: Context) -> Tensor:  # noqa: ARG001
+        written: Tensor = run(
+            h, norm.weight, norm.bias, norm.kind, norm.eps, up, bias, gated, activation,
+            down_weight, down_bias,
+        )  # fmt: skip
+        return written
+
+    return mlp
+
+
+def _norm(module: nn.Module | None) -> Norm:
+    """A norm's parameters.
+
+    Raises:
+        DoesNotFit: a norm of another kind.
+    """
+    if module is None:
+        return Norm()
+    name = type(module).__name__
+    weight = getattr(module, "weight", None)
+    if weight is None:
+        raise DoesNotFit(f"the kernels have no {name} without a weight")
+    weight = weight.detach()
+    if isinstance(module, nn.LayerNorm):
+        bias = None if module.bias is None else module.bias.detach()
+        return Norm(weight, bias, LAYER, module.eps)
+    eps: Any = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if not name.endswith("RMSNorm") or eps is None:
+        raise DoesNotFit(f"the kernels have no {name}")
+    return Norm(weight, None, GEMMA if name.startswith("Gemma") else RMS, float(eps))
+
+
+def _require_linears(module: nn.Module, names: tuple[str, ...]) -> None:
+    for name in names:
+        linear = getattr(module, name)
+        if type(linear) is not nn.Linear:
+            raise DoesNotFit(f"{name} is a {type(linear).__name__}")
+        if linear.out_features % LANES or not packable(linear.weight):
+            raise DoesNotFit(f"{name} has {linear.out_features} outputs, no multiple of {LANES}")
+
+
+def _joined_bias(linears: list[nn.Linear]) -> Tensor | None:
+    if all(linear.bias is None for linear in linears):
+        return None
+    parts = [
+        torch.zeros(linear.out_features) if linear.bias is None else linear.bias.detach().float()
+        for linear in linears
+    ]
+    return torch.cat(parts)
+
+
+def _pack_rest(module: nn.Module) -> None:
+    """Pack the linears that no kernel call took."""
+    for parent, name, linear in linears_of(module):
+        if packable(linear.weight):
+            setattr(parent, name, NativeLinear(linear))

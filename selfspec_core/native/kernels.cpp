@@ -1,0 +1,559 @@
+// The branches of a transformer on a CPU, for a handful of rows (selfspec_core/native/).
+//
+// What it is for: a window of 1 to 20 rows reads every weight once and computes little with it,
+// so time is what reading takes plus what a call costs. Each branch is one call here; weights lie
+// in the order in which they are read; nothing depends on how many rows there are, nor on which
+// row a token stands in, so its bits don't either (design §3, the fixed window).
+//
+// Numbers are rounded where the eager modules round (after a norm, a linear, each rotary product,
+// the attention, the activation), so that logits differ from eager ones by summation order only.
+//
+// Built by build.py with the compiler's own vector types: no instruction set is named but
+// AVX512-BF16, whose dot product of pairs is used where the compiler says that the CPU has it.
+
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <vector>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+using torch::stable::Tensor;
+using Optional = std::optional<Tensor>;
+
+namespace {
+
+constexpr int LANES = 16;   // outputs of a block, side by side in memory
+constexpr int BLOCKS = 4;   // blocks that are computed at once
+constexpr int TILE = 6;     // rows that are computed at once
+constexpr int AHEAD = 8;    // steps of a block that are fetched before they are needed
+
+typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+typedef uint32_t Words __attribute__((vector_size(LANES * sizeof(float)), aligned(2)));
+typedef uint16_t Shorts __attribute__((vector_size(LANES * sizeof(uint16_t)), aligned(2)));
+
+// -- number types: bfloat16 as its bits, and float -------------------------------------------
+
+struct Half {
+  uint16_t bits;
+};
+
+inline float load(Half x) {
+  uint32_t wide = uint32_t(x.bits) << 16;
+  float value;
+  std::memcpy(&value, &wide, 4);
+  return value;
+}
+inline float load(float x) { return x; }
+
+inline void store(Half& to, float value) {  // to nearest, ties to even; NaN stays NaN
+  uint32_t wide;
+  std::memcpy(&wide, &value, 4);
+  uint32_t rounded = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
+  to.bits = value != value ? 0x7FC0 : uint16_t(rounded);
+}
+inline void store(float& to, float value) { to = value; }
+
+// Sixteen numbers at once.
+inline Lanes load_lanes(const Half* at) {
+  Shorts narrow;
+  std::memcpy(&narrow, at, sizeof narrow);
+  return (Lanes)(__builtin_convertvector(narrow, Words) << 16);
+}
+inline Lanes load_lanes(const float* at) {
+  Lanes value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+inline void store_lanes(Half* to, Lanes value) {
+  Words wide = (Words)value;
+  Words even = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
+  Words number = (Words)(value == value);  // all ones, or zero for NaN
+  Shorts narrow = __builtin_convertvector((even & number) | (0x7FC0 & ~number), Shorts);
+  std::memcpy(to, &narrow, sizeof narrow);
+}
+inline void store_lanes(float* to, Lanes value) { std::memcpy(to, &value, sizeof value); }
+
+inline float sum_of(Lanes value) {
+  typedef float Eight __attribute__((vector_size(32)));
+  typedef float Four __attribute__((vector_size(16)));
+  Eight a = __builtin_shufflevector(value, value, 0, 1, 2, 3, 4, 5, 6, 7) +
+            __builtin_shufflevector(value, value, 8, 9, 10, 11, 12, 13, 14, 15);
+  Four b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
+  return (b[0] + b[2]) + (b[1] + b[3]);
+}
+
+template <class T>
+inline float rounded(float value) {
+  T narrow;
+  store(narrow, value);
+  return load(narrow);
+}
+
+inline Lanes all(float value) { return Lanes{} + value; }
+inline Lanes least(Lanes a, Lanes b) { return a < b ? a : b; }
+inline Lanes most(Lanes a, Lanes b) { return a > b ? a : b; }
+
+template <class T>
+inline Lanes rounded(Lanes value) {
+  T narrow[LANES];
+  store_lanes(narrow, value);
+  return load_lanes(narrow);
+}
+
+// e^x to about 2e-7 relative (Cody and Waite's reduction, Taylor's polynomial).
+inline Lanes exponential(Lanes x) {
+  x = most(least(x, all(88.0f)), all(-87.0f));
+  const float magic = 12582912.0f;  // 1.5 · 2²³: adding and taking it away rounds
+  const Lanes n = (x * 1.44269504f + magic) - magic;
+  const Lanes r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
+  Lanes p = all(1.0f / 5040);
+  for (float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + term;
+  typedef int32_t Integers __attribute__((vector_size(LANES * sizeof(int32_t))));
+  const Integers power = (__builtin_convertvector(n, Integers) + 127) << 23;
+  return p * (Lanes)power;
+}
+
+// -- linear ---------------------------------------------------------------------------------
+// Packed weights: [N / 16, K / P, 16, P], where P inputs of an output lie together: a pair in
+// bfloat16, one in float. `packing.py` makes them.
+
+template <class T>
+struct Packed;
+
+template <>
+struct Packed<Half> {
+  static constexpr int PAIR = 2;
+#ifdef __AVX512BF16__
+  using Weights = __m512bh;
+  static Weights read(const Half* at) { return (Weights)_mm512_loadu_si512(at); }
+  static void multiply(Lanes& sum, Weights w, const Half* x) {
+    int32_t pair;
+    std::memcpy(&pair, x, 4);
+    sum = (Lanes)_mm512_dpbf16_ps((__m512)sum, w, (__m512bh)_mm512_set1_epi32(pair));
+  }
+#else
+  using Weights = Words;
+  static Weights read(const Half* at) {
+    Words w;
+    std::memcpy(&w, at, sizeof w);
+    return w;
+  }
+  static void multiply(Lanes& sum, Weights w, const Half* x) {
+    sum += (Lanes)(w << 16) * load(x[0]);
+    sum += (Lanes)(w & 0xFFFF0000u) * load(x[1]);
+  }
+#endif
+};
+
+template <>
+struct Packed<float> {
+  static constexpr int PAIR = 1;
+  using Weights = Lanes;
+  static Weights read(const float* at) {
+    Lanes w;
+    std::memcpy(&w, at, sizeof w);
+    return w;
+  }
+  static void multiply(Lanes& sum, Weights w, const float* x) { sum += w * x[0]; }
+};
+
+// `R` rows of x times `B` blocks of weights.
+template <class T, int R, int B>
+inline void tile(const T* x, const T* w, int64_t k, const float* bias, T* y, int64_t n) {
+  using P = Packed<T>;
+  constexpr int STEP = LANES * P::PAIR;
+  const int64_t block = k * LANES;
+  Lanes sums[R][B] = {};
+  for (int64_t at = 0; at < k; at += P::PAIR) {
+    typename P::Weights weights[B];
+#pragma GCC unroll 4
+    for (int b = 0; b < B; ++b) {
+      const T* from = w + b * block + at / P::PAIR * STEP;
+      weights[b] = P::read(from);
+      __builtin_prefetch(from + AHEAD * STEP);
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) P::multiply(sums[r][b], weights[b], x + r * k + at);
+  }
+  for (int r = 0; r < R; ++r)
+    for (int b = 0; b < B; ++b) {
+      Lanes sum = sums[r][b];
+      if (bias) sum += load_lanes(bias + b * LANES);
+      store_lanes(y + r * n + b * LANES, sum);
+    }
+}
+
+template <class T, int B>
+inline void all_rows(
+    const T* x, int64_t rows, const T* w, int64_t k, const float* bias, T* y, int64_t n) {
+  int64_t r = 0;
+  for (; r + TILE <= rows; r += TILE) tile<T, TILE, B>(x + r * k, w, k, bias, y + r * n, n);
+  const T* left = x + r * k;
+  T* out = y + r * n;
+  switch (rows - r) {
+    case 5: return tile<T, 5, B>(left, w, k, bias, out, n);
+    case 4: return tile<T, 4, B>(left, w, k, bias, out, n);
+    case 3: return tile<T, 3, B>(left, w, k, bias, out, n);
+    case 2: return tile<T, 2, B>(left, w, k, bias, out, n);
+    case 1: return tile<T, 1, B>(left, w, k, bias, out, n);
+  }
+}
+
+// y [rows, n] = x [rows, k] · wᵀ + bias, with n a multiple of 16.
+template <class T>
+void multiply(
+    const T* x, int64_t rows, const T* w, int64_t n, int64_t k, const float* bias, T* y) {
+  torch::stable::parallel_for(0, n / LANES, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end;) {
+      const T* weights = w + b * LANES * k;
+      const float* own = bias ? bias + b * LANES : nullptr;
+      T* out = y + b * LANES;
+      switch (std::min<int64_t>(BLOCKS, end - b)) {
+        case 4: all_rows<T, 4>(x, rows, weights, k, own, out, n); break;
+        case 3: all_rows<T, 3>(x, rows, weights, k, own, out, n); break;
+        case 2: all_rows<T, 2>(x, rows, weights, k, own, out, n); break;
+        default: all_rows<T, 1>(x, rows, weights, k, own, out, n); break;
+      }
+      b += BLOCKS;
+    }
+  });
+}
+
+// -- norms ----------------------------------------------------------------------------------
+
+enum Norm : int64_t { RMS = 0, GEMMA = 1, LAYER = 2 };
+
+// One row; its width a multiple of 16.
+template <class T>
+void normalise(
+    const T* x, int64_t n, const T* weight, const T* bias, int64_t kind, float eps, T* y) {
+  Lanes sums{}, squares{};
+  if (kind == LAYER)
+    for (int64_t i = 0; i < n; i += LANES) sums += load_lanes(x + i);
+  const Lanes mean = all(sum_of(sums) / n);
+  for (int64_t i = 0; i < n; i += LANES) {
+    const Lanes centred = load_lanes(x + i) - mean;
+    squares += centred * centred;
+  }
+  const float scale = 1.0f / std::sqrt(sum_of(squares) / n + eps);
+  for (int64_t i = 0; i < n; i += LANES) {
+    const Lanes normal = (load_lanes(x + i) - mean) * scale, w = load_lanes(weight + i);
+    if (kind == RMS) {
+      store_lanes(y + i, w * rounded<T>(normal));
+    } else if (kind == GEMMA) {
+      store_lanes(y + i, normal * (1.0f + w));
+    } else {
+      store_lanes(y + i, bias ? normal * w + load_lanes(bias + i) : normal * w);
+    }
+  }
+}
+
+// -- attention ------------------------------------------------------------------------------
+
+// x · cos + rotate_half(x) · sin on the first `width` of a head, each product rounded.
+template <class T>
+void rotate(T* x, const T* cos, const T* sin, int64_t width) {
+  const int64_t half = width / 2;
+#pragma omp simd
+  for (int64_t i = 0; i < half; ++i) {
+    float a = load(x[i]), b = load(x[i + half]);
+    float first = rounded<T>(a * load(cos[i])) + rounded<T>(-b * load(sin[i]));
+    float second =
+        rounded<T>(b * load(cos[i + half])) + rounded<T>(a * load(sin[i + half]));
+    store(x[i], first);
+    store(x[i + half], second);
+  }
+}
+
+struct Shape {
+  int64_t heads, groups, size;  // query heads, key/value heads, head size
+  int64_t start, capacity, window;
+  float scale, softcap;
+};
+
+constexpr int QUERIES = 6;  // that share the reading of keys and values
+
+// `C` queries, each a head of a row, numbered row by row, of one key/value head over the slots that their rows see.
+template <class T, int C>
+void attend(const T* projected, int64_t stride, int64_t rows, int64_t first_query, const T* keys,
+            const T* values, const Shape& s, std::vector<float>& room, T* mixed) {
+  const int64_t per_group = s.heads / s.groups;
+  const T* q[C];
+  T* out[C];
+  int64_t low[C], high[C];  // slots that a query sees: low up to high, excluded
+  int64_t begin = s.start + rows, end = 0;
+  for (int c = 0; c < C; ++c) {
+    const int64_t row = (first_query + c) / per_group, head = (first_query + c) % per_group;
+    q[c] = projected + row * stride + head * s.size;
+    out[c] = mixed + row * s.heads * s.size + head * s.size;
+    high[c] = s.start + row + 1;
+    low[c] = s.window > 0 ? std::max<int64_t>(0, high[c] - s.window) : 0;
+    begin = std::min(begin, low[c]);
+    end = std::max(end, high[c]);
+  }
+  // Slots keep their place in a vector whatever window they are seen from.
+  begin = begin / LANES * LANES;
+  const int64_t seen = (end - begin + LANES - 1) / LANES * LANES;
+  room.resize(C * (s.size + seen));
+  float* wide = room.data();          // [C, size] the queries
+  float* scores = wide + C * s.size;  // [C, seen]
+  for (int c = 0; c < C; ++c)
+    for (int64_t i = 0; i < s.size; i += LANES)
+      store_lanes(wide + c * s.size + i, load_lanes(q[c] + i));
+  for (int64_t t = 0; t < end - begin; ++t) {
+    const T* key = keys + (begin + t) * s.size;
+    Lanes sums[C] = {};
+    for (int64_t i = 0; i < s.size; i += LANES) {
+      const Lanes part = load_lanes(key + i);
+#pragma GCC unroll 6
+      for (int c = 0; c < C; ++c) sums[c] += part * load_lanes(wide + c * s.size + i);
+    }
+    for (int c = 0; c < C; ++c) scores[c * seen + t] = sum_of(sums[c]) * s.scale;
+  }
+  float totals[C];
+  for (int c = 0; c < C; ++c) {
+    float* w = scores + c * seen;
+    const int64_t from = low[c] - begin, to = high[c] - begin;
+    if (s.softcap > 0)
+      for (int64_t t = from; t < to; ++t) w[t] = std::tanh(w[t] / s.softcap) * s.softcap;
+    std::fill(w, w + from, -INFINITY);
+    std::fill(w + to, w + seen, -INFINITY);
+    Lanes highest = all(-INFINITY), sums{};
+    for (int64_t t = 0; t < seen; t += LANES) highest = most(highest, load_lanes(w + t));
+    float top = highest[0];
+    for (int lane = 1; lane < LANES; ++lane) top = std::max(top, highest[lane]);
+    for (int64_t t = 0; t < seen; t += LANES) {
+      const Lanes score = load_lanes(w + t);
+      const Lanes weight = score > -INFINITY ? exponential(score - top) : Lanes{};
+      sums += weight;
+      store_lanes(w + t, weight);
+    }
+    totals[c] = sum_of(sums);
+  }
+  const int64_t last = end - begin;
+  for (int64_t i = 0; i < s.size; i += LANES) {
+    Lanes sums[C] = {};
+    for (int64_t t = 0; t < last; ++t) {
+      const Lanes value = load_lanes(values + (begin + t) * s.size + i);
+#pragma GCC unroll 6
+      for (int c = 0; c < C; ++c) sums[c] += value * scores[c * seen + t];
+    }
+    for (int c = 0; c < C; ++c) store_lanes(out[c] + i, sums[c] / totals[c]);
+  }
+}
+
+template <class T>
+void attend_some(int64_t count, const T* projected, int64_t stride, int64_t rows,
+                 int64_t first_query, const T* keys, const T* values, const Shape& s,
+                 std::vector<float>& room, T* mixed) {
+  auto run = [&](auto queries) {
+    attend<T, queries>(projected, stride, rows, first_query, keys, values, s, room, mixed);
+  };
+  switch (count) {
+    case 6: return run(std::integral_constant<int, 6>{});
+    case 5: return run(std::integral_constant<int, 5>{});
+    case 4: return run(std::integral_constant<int, 4>{});
+    case 3: return run(std::integral_constant<int, 3>{});
+    case 2: return run(std::integral_constant<int, 2>{});
+    default: return run(std::integral_constant<int, 1>{});
+  }
+}
+
+// -- activations ----------------------------------------------------------------------------
+
+enum Activation : int64_t { SILU = 0, GELU_TANH = 1 };
+
+inline Lanes activate(Lanes x, int64_t kind) {
+  if (kind == SILU) return x / (1.0f + exponential(-x));
+  const Lanes inner = 0.79788456f * (x + 0.044715f * x * x * x);
+  return x - x / (1.0f + exponential(2.0f * inner));  // 0.5 x (1 + tanh(inner))
+}
+
+// -- parts of both branches -----------------------------------------------------------------
+
+template <class T>
+const T* data(const Tensor& t) { return static_cast<const T*>(t.data_ptr()); }
+template <class T>
+const T* data(const Optional& t) { return t ? data<T>(*t) : nullptr; }
+const float* floats(const Optional& t) { return t ? data<float>(*t) : nullptr; }
+
+// What a branch reads: the stream, or its norm.
+template <class T>
+const T* read_stream(const Tensor& h, const Optional& norm, const Optional& norm_bias, int64_t kind,
+                     double eps, std::vector<T>& held) {
+  if (!norm) return data<T>(h);
+  const int64_t n = h.size(-1), rows = h.numel() / n;
+  held.resize(rows * n);
+  torch::stable::parallel_for(0, rows, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      normalise(data<T>(h) + r * n, n, data<T>(*norm), data<T>(norm_bias), kind, float(eps),
+                held.data() + r * n);
+  });
+  return held.data();
+}
+
+template <class T>
+Tensor linear_of(const Tensor& x, const Tensor& packed, const Optional& bias) {
+  const int64_t k = x.size(-1), rows = x.numel() / k, n = packed.size(0) * LANES;
+  Tensor y = torch::stable::new_empty(x, {rows, n});
+  multiply(data<T>(x), rows, data<T>(packed), n, k, floats(bias), static_cast<T*>(y.data_ptr()));
+  return y;
+}
+
+template <class T>
+Tensor attention_of(
+    const Tensor& h, const Optional& norm, const Optional& norm_bias, int64_t norm_kind, double eps,
+    const Tensor& qkv, const Optional& qkv_bias, const Optional& q_norm, const Optional& k_norm,
+    int64_t head_norm_kind, double head_eps, const Optional& cos, const Optional& sin,
+    const Tensor& keys, const Tensor& values, const Tensor& out, const Optional& out_bias,
+    const Shape& s) {
+  const int64_t width = h.size(-1), rows = h.numel() / width;
+  const int64_t q_size = s.heads * s.size, kv_size = s.groups * s.size;
+  const int64_t all = q_size + 2 * kv_size;
+  std::vector<T> held, projected(rows * all), mixed(rows * q_size);
+  const T* x = read_stream<T>(h, norm, norm_bias, norm_kind, eps, held);
+  multiply(x, rows, data<T>(qkv), all, width, floats(qkv_bias), projected.data());
+  T* k_cache = static_cast<T*>(keys.data_ptr());
+  T* v_cache = static_cast<T*>(values.data_ptr());
+  torch::stable::parallel_for(0, rows, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      T* q = projected.data() + r * all;
+      T* k = q + q_size;
+      T* v = k + kv_size;
+      auto norm_heads = [&](const Optional& weight, T* at, int64_t size) {
+        if (!weight) return;
+        const int64_t each = weight->numel();  // one head, or all of them together
+        for (int64_t i = 0; i < size; i += each)
+          normalise<T>(at + i, each, data<T>(*weight), nullptr, head_norm_kind, float(head_eps), at + i);
+      };
+      norm_heads(q_norm, q, q_size);
+      norm_heads(k_norm, k, kv_size);
+      if (cos) {
+        const int64_t turned = cos->size(-1);
+        const T* c = data<T>(*cos) + r * turned;
+        const T* d = data<T>(*sin) + r * turned;
+        for (int64_t i = 0; i < q_size; i += s.size) rotate(q + i, c, d, turned);
+        for (int64_t i = 0; i < kv_size; i += s.size) rotate(k + i, c, d, turned);
+      }
+      for (int64_t g = 0; g < s.groups; ++g) {
+        const int64_t slot = (g * s.capacity + s.start + r) * s.size;
+        std::copy_n(k + g * s.size, s.size, k_cache + slot);
+        std::copy_n(v + g * s.size, s.size, v_cache + slot);
+      }
+    }
+  });
+  const int64_t per_group = s.heads / s.groups, queries = rows * per_group;
+  const int64_t chunks = (queries + QUERIES - 1) / QUERIES;
+  torch::stable::parallel_for(0, s.groups * chunks, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> room;
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t g = task / chunks, first = task % chunks * QUERIES;
+      const int64_t at = g * s.capacity * s.size, own = g * per_group * s.size;
+      attend_some(std::min<int64_t>(QUERIES, queries - first), projected.data() + own, all, rows,
+                  first, k_cache + at, v_cache + at, s, room, mixed.data() + own);
+    }
+  });
+  Tensor y = torch::stable::new_empty(h, {1, rows, out.size(0) * LANES});
+  multiply(mixed.data(), rows, data<T>(out), out.size(0) * LANES, q_size, floats(out_bias),
+           static_cast<T*>(y.data_ptr()));
+  return y;
+}
+
+template <class T>
+Tensor mlp_of(
+    const Tensor& h, const Optional& norm, const Optional& norm_bias, int64_t norm_kind, double eps,
+    const Tensor& up, const Optional& up_bias, bool gated, int64_t activation, const Tensor& down,
+    const Optional& down_bias) {
+  const int64_t width = h.size(-1), rows = h.numel() / width;
+  const int64_t all = up.size(0) * LANES, inner = gated ? all / 2 : all;
+  std::vector<T> held, wide(rows * all), active(rows * inner);
+  const T* x = read_stream<T>(h, norm, norm_bias, norm_kind, eps, held);
+  multiply(x, rows, data<T>(up), all, width, floats(up_bias), wide.data());
+  torch::stable::parallel_for(0, rows, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const T* a = wide.data() + r * all;
+      const T* b = a + inner;
+      T* to = active.data() + r * inner;
+      for (int64_t i = 0; i < inner; i += LANES) {
+        const Lanes active_lanes = activate(load_lanes(a + i), activation);
+        store_lanes(to + i, gated ? rounded<T>(active_lanes) * load_lanes(b + i) : active_lanes);
+      }
+    }
+  });
+  Tensor y = torch::stable::new_empty(h, {1, rows, down.size(0) * LANES});
+  multiply(active.data(), rows, data<T>(down), down.size(0) * LANES, inner, floats(down_bias),
+           static_cast<T*>(y.data_ptr()));
+  return y;
+}
+
+bool narrow(const Tensor& t) { return t.scalar_type() == torch::headeronly::ScalarType::BFloat16; }
+
+// -- the operators --------------------------------------------------------------------------
+
+Tensor linear(Tensor x, Tensor packed, Optional bias) {
+  return narrow(x) ? linear_of<Half>(x, packed, bias) : linear_of<float>(x, packed, bias);
+}
+
+Tensor attention(
+    Tensor h, Optional norm, Optional norm_bias, int64_t norm_kind, double eps, Tensor qkv,
+    Optional qkv_bias, Optional q_norm, Optional k_norm, int64_t head_norm_kind, double head_eps,
+    Optional cos, Optional sin, Tensor keys, Tensor values, Tensor out, Optional out_bias,
+    int64_t heads, int64_t start, int64_t window, double scale, double softcap) {
+  Shape shape{heads,          keys.size(1), keys.size(3), start, keys.size(2), window,
+              float(scale),   float(softcap)};
+  auto run = narrow(h) ? attention_of<Half> : attention_of<float>;
+  return run(h, norm, norm_bias, norm_kind, eps, qkv, qkv_bias, q_norm, k_norm, head_norm_kind,
+             head_eps, cos, sin, keys, values, out, out_bias, shape);
+}
+
+Tensor mlp(
+    Tensor h, Optional norm, Optional norm_bias, int64_t norm_kind, double eps, Tensor up,
+    Optional up_bias, bool gated, int64_t activation, Tensor down, Optional down_bias) {
+  auto run = narrow(h) ? mlp_of<Half> : mlp_of<float>;
+  return run(h, norm, norm_bias, norm_kind, eps, up, up_bias, gated, activation, down, down_bias);
+}
+
+Tensor norm(Tensor x, Tensor weight, Optional bias, int64_t kind, double eps) {
+  const int64_t n = x.size(-1), rows = x.numel() / n;
+  Tensor y = torch::stable::empty_like(x);
+  auto run = [&](auto type) {
+    using T = decltype(type);
+    for (int64_t r = 0; r < rows; ++r)
+      normalise<T>(data<T>(x) + r * n, n, data<T>(weight), data<T>(bias), kind, float(eps),
+                   static_cast<T*>(y.data_ptr()) + r * n);
+  };
+  narrow(x) ? run(Half{}) : run(float{});
+  return y;
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(selfspec, m) {
+  m.def("linear(Tensor x, Tensor packed, Tensor? bias) -> Tensor");
+  m.def("norm(Tensor x, Tensor weight, Tensor? bias, int kind, float eps) -> Tensor");
+  m.def(
+      "attention(Tensor h, Tensor? norm, Tensor? norm_bias, int norm_kind, float eps, Tensor qkv, "
+      "Tensor? qkv_bias, Tensor? q_norm, Tensor? k_norm, int head_norm_kind, float head_eps, "
+      "Tensor? cos, Tensor? sin, Tensor(a!) keys, Tensor(b!) values, Tensor out, Tensor? out_bias, "
+      "int heads, int start, int window, float scale, float softcap) -> Tensor");
+  m.def(
+      "mlp(Tensor h, Tensor? norm, Tensor? norm_bias, int norm_kind, float eps, Tensor up, "
+      "Tensor? up_bias, bool gated, int activation, Tensor down, Tensor? down_bias) -> Tensor");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(selfspec, CPU, m) {
+  m.impl("linear", TORCH_BOX(&linear));
+  m.impl("norm", TORCH_BOX(&norm));
+  m.impl("attention", TORCH_BOX(&attention));
+  m.impl("mlp", TORCH_BOX(&mlp));
+}

@@ -1,0 +1,98 @@
+"""Weights in the order in which the kernels read them, and linears that hold them so.
+
+[N, K] becomes [N / 16, K / P, 16, P]: sixteen outputs side by side, and of each a pair of inputs
+in bfloat16 (P = 2) or one in float32 (P = 1). Nothing is lost; `unpacked` gives it back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..packing import PackedLinear
+
+LANES = 16
+DTYPES = (torch.bfloat16, torch.float32)
+
+
+def packable(weight: Tensor) -> bool:
+    """Whether a weight [N, K] has a type and a width that can be packed."""
+    return weight.dtype in DTYPES and weight.shape[1] % _pair(weight.dtype) == 0
+
+
+def packed(weight: Tensor) -> Tensor:
+    """[N, K] → [⌈N / 16⌉, K / P, 16, P]; outputs that are missing in the last block are zeros."""
+    n, k = weight.shape
+    pair = _pair(weight.dtype)
+    rows = nn.functional.pad(weight, (0, 0, 0, -n % LANES))
+    return rows.view(-1, LANES, k // pair, pair).permute(0, 2, 1, 3).contiguous()
+
+
+def unpacked(weight: Tensor, n: int) -> Tensor:
+    """The first `n` outputs of a packed weight, [n, K]."""
+    blocks, steps, lanes, pair = weight.shape
+    return weight.permute(0, 2, 1, 3).reshape(blocks * lanes, steps * pair)[:n].clone()
+
+
+def padded_bias(bias: Tensor | None) -> Tensor | None:
+    """[N] → [⌈N / 16⌉ · 16] in float32, as the kernels add it."""
+    if bias is None:
+        return None
+    return nn.functional.pad(bias.detach().float(), (0, -len(bias) % LANES)).contiguous()
+
+
+class NativeLinear(PackedLinear):
+    """An `nn.Linear` whose weight the kernels read.
+
+    Args:
+        linear: whose place it takes; its weight is not kept.
+        weight: the packed weight where it is part of a larger one already.
+    """
+
+    def __init__(self, linear: nn.Linear, weight: Tensor | None = None) -> None:
+        super().__init__(linear)
+        self.packed = packed(linear.weight.detach()) if weight is None else weight
+        self.padded_bias = padded_bias(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in_features] → [..., out_features]."""
+        y: Tensor = torch.ops.selfspec.linear(x.contiguous(), self.packed, self.padded_bias)
+        return y[:, : self.out_features].reshape(*x.shape[:-1], self.out_features)
+
+    @property
+    def weight(self) -> Tensor:
+        """[out_features, in_features] a plain copy of the weight."""
+        return unpacked(self.packed, self.out_features)
+
+
+def pack_together(parent: nn.Module, names: tuple[str, ...]) -> Tensor:
+    """Pack several linears that read the same into one weight, each keeping its part as a view.
+
+    The originals are replaced one after the other, so that two whole copies never exist.
+
+    Args:
+        parent: what holds them.
+        names: their names in it; the out_features of each a multiple of 16.
+
+    Returns:
+        The packed weight of all, in that order.
+    """
+    linears: list[Any] = [getattr(parent, name) for name in names]
+    first = linears[0].weight
+    pair = _pair(first.dtype)
+    blocks = [linear.out_features // LANES for linear in linears]
+    shape = (sum(blocks), first.shape[1] // pair, LANES, pair)
+    whole = torch.empty(shape, dtype=first.dtype)
+    at = 0
+    for name, linear, count in zip(names, linears, blocks, strict=True):
+        part = whole[at : at + count]
+        part.copy_(packed(linear.weight.detach()))
+        setattr(parent, name, NativeLinear(linear, part))
+        at += count
+    return whole
+
+
+def _pair(dtype: torch.dtype) -> int:
+    return 2 if dtype == torch.bfloat16 else 1

@@ -1,0 +1,282 @@
+"""Branches compiled for the machine: the same as eager ones, in every family that they fit."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from selfspec_core.cache import KVCache
+from selfspec_core.decoder import ResidualDecoder, Rows
+from selfspec_core.engine import Engine
+from selfspec_core.execution import make_compiled, why_not_compiled
+from selfspec_core.loading import wrap
+from selfspec_core.native import build
+from selfspec_core.native.weights import NativeLinear, packed, unpacked
+from selfspec_core.packing import PackedLinear
+from selfspec_core.plan import SkipPlan
+from selfspec_core.request import Request
+from selfspec_core.runtime import probe
+
+from .engines import BYTES, byte_tokenizer, request
+from .tiny import ids, tiny
+
+WIDE = {"hidden_size": 64, "intermediate_size": 96}  # whole vectors of sixteen everywhere
+# What fits, of each family: (attention branches, MLP branches) of its 4 layers.
+FITS = {
+    "llama": (4, 4),
+    "smollm3": (4, 4),
+    "smollm3-sliding": (4, 4),
+    "mistral": (4, 4),
+    "qwen2": (4, 4),
+    "qwen2-sliding": (4, 4),
+    "qwen3": (4, 4),
+    "granite": (4, 4),
+    "phi3": (4, 4),
+    "starcoder2": (4, 4),
+    "gemma2": (4, 4),
+    "gemma3": (4, 4),
+    "olmo2": (4, 4),
+    "cohere": (0, 0),
+    "gpt_neox": (0, 0),
+    "gpt2": (0, 0),
+}
+HEADS = {"gemma2", "gemma3", "qwen3", "qwen3-sliding"}  # whose head size stands in the config
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kernels():
+    try:
+        build.load()
+    except build.Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def wide(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
+    """A tiny model whose sizes are multiples of sixteen."""
+    more = {"head_dim": 16} if name in HEADS else {}
+    return tiny(name, **WIDE, **more).to(dtype)
+
+
+def walk(decoder: ResidualDecoder, plan: SkipPlan | None = None) -> torch.Tensor:
+    """[20, V] logits of 20 tokens: 11 at once, then windows of 1, 5 and 3."""
+    cache = KVCache(decoder.n_layers, 32)
+    text, parts, at = ids(20), [], 0
+    with torch.inference_mode():
+        for n in (11, 1, 5, 3):
+            parts.append(decoder.logits(text[at : at + n], cache=cache, plan=plan)[0])
+            cache.advance(n)
+            at += n
+    return torch.cat(parts)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_compiled_logits_are_the_eager_ones(name):
+    plain = ResidualDecoder(wide(name))
+    compiled = ResidualDecoder(wide(name))
+    make_compiled(compiled)
+    fits = tuple(sum(pair[i].native is not None for pair in compiled.branches) for i in (0, 1))
+    assert fits == FITS[name], {b.why_eager for pair in compiled.branches for b in pair}
+    for plan in (None, SkipPlan.parse("a1,m2,3", 4)):
+        expected = walk(plain, plan)
+        torch.testing.assert_close(walk(compiled, plan), expected, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2"])
+def test_in_bfloat16_they_differ_by_rounding_only(name):
+    exact = walk(ResidualDecoder(wide(name)))
+    plain = walk(ResidualDecoder(wide(name, torch.bfloat16))).float()
+    compiled = ResidualDecoder(wide(name, torch.bfloat16))
+    make_compiled(compiled)
+    error = (walk(compiled).float() - exact).norm() / exact.norm()
+    assert error < 1.5 * (plain - exact).norm() / exact.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma3"])
+def test_bits_depend_on_no_row(name, dtype):
+    decoder = ResidualDecoder(wide(name, dtype))
+    make_compiled(decoder)
+    measured = probe(decoder, (1, 4, 8, 20))
+    assert measured.exact
+    assert measured.widths
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("n", [1, 16, 37, 64])
+def test_a_packed_weight_loses_nothing(n, dtype):
+    weight = torch.randn(n, 24).to(dtype)
+    assert torch.equal(unpacked(packed(weight), n), weight)
+    linear = nn.Linear(24, n).to(dtype)
+    x = torch.randn(2, 3, 24).to(dtype)
+    mine = NativeLinear(linear)
+    torch.testing.assert_close(mine(x), linear(x), rtol=0.02, atol=0.02)
+    assert torch.equal(mine.weight, linear.weight)
+
+
+def test_a_deep_copy_of_a_compiled_model_is_plain_again():
+    model = wide("llama")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    make_compiled(ResidualDecoder(model))
+    assert any(isinstance(m, PackedLinear) for m in model.modules())
+    again = copy.deepcopy(model)
+    assert not any(isinstance(m, PackedLinear) for m in again.modules())
+    assert all(torch.equal(again.state_dict()[name], before[name]) for name in before)
+
+
+def test_trees_gradients_and_gates_run_eagerly_on_the_same_weights():
+    plain, compiled = ResidualDecoder(wide("llama")), ResidualDecoder(wide("llama"))
+    make_compiled(compiled)
+    gates = torch.full((1, 1, 2, 4), 0.5)
+    tree = Rows(ids(5), (-1, 0, 0, 1, 2))
+    with torch.inference_mode():
+        for rows, more in ((tree, {}), (ids(5), {"gates": gates})):
+            mine, theirs = KVCache(4, 32), KVCache(4, 32)
+            expected = plain.logits(rows, cache=theirs, **more)
+            got = compiled.logits(rows, cache=mine, **more)
+            torch.testing.assert_close(got, expected, rtol=2e-4, atol=2e-4)
+
+
+def test_a_branch_that_differs_goes_back_to_being_eager(monkeypatch):
+    decoder = ResidualDecoder(wide("llama"))
+    # As if the modules did something that nobody has thought of.
+    module = decoder.branches[2][1].module
+    forward = module.forward
+    monkeypatch.setattr(module, "forward", lambda x: forward(x) * 1.5)
+    told = make_compiled(decoder)
+    assert decoder.branches[2][1].native is None
+    assert "differ" in decoder.branches[2][1].why_eager
+    assert told.startswith("7 of 8")
+
+
+def test_skipped_branches_are_not_called():
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()))
+    assert engine.mode == "compiled"
+    calls = []
+    for pair in engine.decoder.branches:
+        for branch in pair:
+            native = branch.native
+            branch.native = lambda h, c, n=native, b=branch: (
+                calls.append((b.kind, b.layer)),
+                n(h, c),
+            )[1]
+    engine.decoder.logits(ids(3), cache=KVCache(4, 8), plan=SkipPlan.parse("a1,m2", 4))
+    assert not calls  # with gradients enabled modules run
+    with torch.inference_mode():
+        engine.decoder.logits(ids(3), cache=KVCache(4, 8), plan=SkipPlan.parse("a1,m2", 4))
+    assert len(calls) == 6
+    assert not {("attention", 1), ("mlp", 2)} & set(calls)
+
+
+def wide_bytes() -> nn.Module:
+    return tiny("llama", **WIDE, vocab_size=BYTES)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_nothing_is_lost(temperature):
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()), mode="compiled")
+    one = request(engine, temperature=temperature, max_new_tokens=40)
+    plain = request(engine, temperature=temperature, max_new_tokens=40, k=0, window=4)
+    assert engine.generate(one).tokens == engine.generate(plain).tokens
+
+
+def test_modes_are_chosen_and_explained():
+    assert Engine(wrap(wide_bytes(), byte_tokenizer()), mode="eager").mode == "eager"
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()))
+    assert engine.mode == "compiled"
+    assert "kernels" in engine.execution
+    assert engine.generate(request(engine)).start.model["execution"] == "compiled"
+    with pytest.raises(ValueError, match="auto, eager, compiled"):
+        Engine(wrap(wide_bytes(), byte_tokenizer()), mode="fast")
+
+
+def test_without_a_compiler_it_is_eager_and_says_so(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()), mode="compiled")
+    assert engine.mode == "eager"
+    assert "no-such-compiler" in engine.execution
+    assert "no-such-compiler" in (why_not_compiled(engine.decoder) or "")
+
+
+def test_a_compiler_that_fails_is_named_with_its_complaint(monkeypatch, tmp_path):
+    broken = tmp_path / "broken-c++"
+    broken.write_text(
+        "#!/bin/sh\n[ \"$1\" = --version ] && echo 1 && exit\necho 'fatal error: no' >&2\nexit 1\n"
+    )
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    monkeypatch.setenv("SELFSPEC_HOME", str(tmp_path))
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()))
+    assert engine.mode == "eager"
+    assert "fatal error: no" in engine.execution
+    assert not list((tmp_path / "native").glob("*.so"))
+
+
+def test_a_request_stays_in_the_mode_it_began_in(monkeypatch):
+    """Kernels that are built meanwhile are taken up between requests, never within one."""
+    monkeypatch.setattr("selfspec_core.engine.is_built", lambda: False)
+    go = threading.Event()
+    built = build.library
+
+    def slowly():
+        go.wait(60)
+        return built()
+
+    monkeypatch.setattr(build, "library", slowly)
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()), background=True)
+    assert engine.mode == "eager"
+    engine.probe((4,))
+    running = engine.stream(request(engine, max_new_tokens=16))
+    first = next(running)
+    go.set()
+    engine._building._thread.join(60)
+    other = engine.generate(request(engine, max_new_tokens=4))  # joins while one is running
+    assert first.model["execution"] == other.start.model["execution"] == "eager"
+    list(running)
+    after = engine.generate(request(engine, max_new_tokens=4))
+    assert after.start.model["execution"] == engine.mode == "compiled"
+    assert engine.guarantee is not None
+
+
+def test_an_abandoned_stream_does_not_hold_the_engine():
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()))
+    stream = engine.stream(request(engine))
+    next(stream)
+    assert engine._active == 1
+    stream.close()
+    assert engine._active == 0
+
+
+def test_two_processes_build_once(tmp_path, monkeypatch):
+    import subprocess
+    import sys
+
+    monkeypatch.setenv("SELFSPEC_HOME", str(tmp_path))
+    code = "from selfspec_core.native import build; build.load(); print(build.library())"
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+        )
+        for _ in range(2)
+    ]
+    answers = {one.communicate(timeout=300)[0].strip() for one in both}
+    assert all(one.returncode == 0 for one in both)
+    assert len(answers) == 1
+    assert [path.name for path in (tmp_path / "native").iterdir() if path.suffix != ".lock"] == [
+        os.path.basename(answers.pop())
+    ]
+
+
+def test_a_request_from_the_engine_uses_the_whole_machine_path():
+    """Prefill longer than a chunk, a bucket's edge, and penalties: all through the kernels."""
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()))
+    eager = Engine(wrap(wide_bytes(), byte_tokenizer()), mode="eager")
+    prompt = tuple(
+        int(i) for i in torch.randint(2, BYTES, (300,), generator=torch.Generator().manual_seed(1))
+    )
+    one = Request(prompt_ids=prompt, k=2, plan=SkipPlan.parse("1", 4), max_new_tokens=24)
+    assert engine.generate(one).tokens == eager.generate(one).tokens
