@@ -14,14 +14,14 @@ from . import matrix
 from .acceptance import RULES
 from .check import check, summary
 from .command_line import add_prompts, add_seed, model_options, run
-from .drafting import MAX_K
 from .engine import Engine
 from .events import Wait
 from .families import FAMILIES
 from .loading import Progress, available, load
 from .plan import NOTATION, PRESETS, parse_plan
+from .policies import MAX_K, POLICIES
 from .prompts import read_prompts
-from .request import Request
+from .request import START, VERIFY_FROM, Request
 from .sampling import Sampling
 from .terminal import Printer
 
@@ -38,6 +38,8 @@ def generate(options: argparse.Namespace) -> int:
     """Stream one generation: coloured text, or NDJSON events with --json."""
     engine = _engine(options)
     request = _request(options, engine, options.prompt)
+    if options.policy == "auto":
+        engine.warm_up()  # it measures what drafts cost here
     printer = Printer(Console(soft_wrap=True))
     for event in engine.stream(request):
         if isinstance(event, Wait):
@@ -106,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--k", type=int, help=f"drafts a round, 0–{MAX_K}; default 2 on a CPU, 4 on a GPU")
     add("--rule", default="coupled", choices=RULES, help="acceptance rule (default coupled)")
     add("--threshold", type=float, default=0.7, help="θ of the rule threshold (default 0.7)")
+    add("--policy", choices=POLICIES, help=_POLICY_HELP)
     add("--confidence", type=float, help="stop drafting after a token less likely than this")
+    add("--verify-from", default=START, choices=VERIFY_FROM, help=_VERIFY_HELP)
     add("--temperature", type=float, default=0.0, help="0 (default) takes the likeliest token")
     add("--top-k", type=int, default=0, help="keep the k likeliest tokens (0, the default: all)")
     add("--top-p", type=float, default=1.0, help="keep the likeliest up to this mass (default 1)")
@@ -155,6 +159,18 @@ _PLAN_HELP = (
 )
 
 
+_POLICY_HELP = (
+    "how many of the k drafts are made: fixed (all; the default), confidence (none after an "
+    "unlikely one), adaptive (the same, and the threshold moves with acceptance) or auto (as many "
+    "as pay just now, or none)"
+)
+
+_VERIFY_HELP = (
+    "start (default), or first_skipped: go on from the draft's own states at the first skipped "
+    "branch; output is then equal to plain decoding's up to near-ties"
+)
+
+
 def _escaped(text: str) -> str:
     return text.replace("%", "%%")
 
@@ -166,6 +182,8 @@ def _engine(options: argparse.Namespace) -> Engine:
     print(engine.execution, file=sys.stderr)
     if getattr(options, "k", 0) is None:
         options.k = engine.default_k
+        if options.policy == "auto":  # whatever fits the window
+            options.k = min(engine.window_for(options.k) - 1, MAX_K)
     return engine
 
 
@@ -179,7 +197,9 @@ def _request(options: argparse.Namespace, engine: Engine, prompt: str) -> Reques
         chat=options.chat,
         plan=parse_plan(options.skip, engine.n_layers),
         k=options.k,
+        draft_policy=options.policy,
         confidence=options.confidence,
+        verify_from=options.verify_from,
         rule=options.rule,
         threshold=options.threshold,
         sampling=Sampling(

@@ -9,7 +9,7 @@ the fastest.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from .engine import Engine, Generated
+from .events import Event, Round, Wait
 from .noise import Purpose, gumbel
 from .plan import SkipPlan
-from .request import Request
+from .request import START, Request
 from .sampling import Sampling
 
 SINGLE_ROW, FOUR_ROWS = 1, 4
@@ -80,9 +81,27 @@ def check(engine: Engine, requests: Iterable[Request], *, speed: bool = True) ->
         requests: speculative ones (k ≥ 1), one a prompt.
         speed: also time plain decoding with one and with four rows.
     """
+    for checked in checking(engine, requests, speed=speed):
+        if checked is not None:
+            yield checked
+
+
+def checking(
+    engine: Engine,
+    requests: Iterable[Request],
+    *,
+    speed: bool = True,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[Checked | None]:
+    """As `check`, with a None after every round, for whoever does other things in between.
+
+    Args:
+        engine, requests, speed: as for `check`.
+        cancelled: asked before every round; True ends it.
+    """
     for number, request in enumerate(requests):
         window = request.window or engine.window_for(request.k)
-        plain = replace(request, k=0, window=window, confidence=None)
+        plain = replace(request.plainly(), window=window)
         widths = [w for w in (SINGLE_ROW, FOUR_ROWS) if speed and w != window]
         runs = [plain, replace(request, window=window), *(replace(plain, window=w) for w in widths)]
         turn = number % len(runs)  # whoever runs first changes from prompt to prompt
@@ -90,7 +109,15 @@ def check(engine: Engine, requests: Iterable[Request], *, speed: bool = True) ->
         for i in [*range(turn, len(runs)), *range(turn)]:
             logits: dict[int, Tensor] = {}
             keep = logits.__setitem__ if i < 2 else None
-            results[i] = (engine.generate(runs[i], on_logits=keep), logits)
+            events: list[Event] = []
+            for event in engine.stream(runs[i], cancelled, on_logits=keep):
+                if isinstance(event, Round | Wait):
+                    yield None
+                if not isinstance(event, Wait):
+                    events.append(event)
+            if cancelled():
+                return
+            results[i] = (Generated(tuple(events)), logits)
         yield _compared(request, results, widths)
 
 
@@ -139,8 +166,9 @@ def summary(results: Sequence[Checked]) -> dict[str, Any]:
     Keys: `prompts`, `identical`, `bit_exact`, `near_ties` (prompts that part within the
     device's own inexactness), `alpha`, `tau`, `selfspec_tps`, `plain_tps` (the fastest plain
     decoding, whatever its row count), `plain_rows` (that row count), `window_plain_tps`,
-    `speedup` (selfspec_tps ÷ plain_tps), `window`, `rule`, `promised` (whether identity is),
-    `tokens`.
+    `speedup` (selfspec_tps ÷ plain_tps), `window`, `rule`, `promised` (whether identity is; where
+    verification goes on from the draft's states, outputs are equal up to near-ties), `policy`,
+    `verify_from`, `reused` (branches that verification took over, each row counted), `tokens`.
     """
     start = results[0].speculative.start
     plain = {start.window: _speed([r.plain for r in results])}
@@ -166,7 +194,11 @@ def summary(results: Sequence[Checked]) -> dict[str, Any]:
         "speedup": speed / plain[rows] if plain[rows] else None,
         "window": start.window,
         "rule": start.rule,
-        "promised": promises_identity(start.rule, float(start.sampling["temperature"])),
+        "promised": start.verify_from == START
+        and promises_identity(start.rule, float(start.sampling["temperature"])),
+        "policy": start.policy,
+        "verify_from": start.verify_from,
+        "reused": sum(d.reused for d in ends),
         "tokens": tokens,
     }
 

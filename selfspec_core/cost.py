@@ -9,6 +9,7 @@ fitted to `Sample`s that `measuring` takes on the device. No model is touched he
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -47,7 +48,9 @@ class Sample:
         window: rows W of the verification.
         slots: cache slots that attention reads, a multiple of 128.
         committed: mean tokens a round.
-        draft_ms, verify_ms, other_ms: of a round.
+        draft_ms, verify_ms, other_ms: of a round, on an undisturbed machine.
+        clock_ms: of a whole round, by the clock, whatever else was running; 0 where it isn't
+            known.
     """
 
     attention: int
@@ -59,6 +62,7 @@ class Sample:
     draft_ms: float
     verify_ms: float
     other_ms: float
+    clock_ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Speed:
 
     Args:
         k: drafts a round; 0 where plain decoding is fastest.
-        tokens_per_second: of the rounds, prefill not counted.
+        tokens_per_second: of the rounds, prefill not counted, by the clock.
         speedup: against the fastest plain decoding.
         low, high: the speed-up's 95% interval, from the scatter of the measured times.
     """
@@ -97,6 +101,8 @@ class CostModel:
         law: a draft's law in the verification.
         other: a round's rest, for each draft, and for each committed token.
         spread: relative standard deviation of a draft's, a window's and the rest's times.
+        disturbed: how much longer things take by the clock than undisturbed, as everything else
+            here counts them: what other processes took while it was measured.
     """
 
     n_layers: int
@@ -106,6 +112,7 @@ class CostModel:
     law: float
     other: tuple[float, float, float]
     spread: tuple[float, float, float]
+    disturbed: float = 1.0
 
     def draft_ms(self, plan: SkipPlan, slots: float = BUCKET) -> float:
         """One draft step under a plan, reading so many slots."""
@@ -125,6 +132,10 @@ class CostModel:
             ((w, self.window_ms(w, slots) + rest) for w, _ in self.windows),
             key=lambda each: each[1],
         )
+
+    def plain_speed(self, slots: float = BUCKET) -> float:
+        """Tokens per second of the fastest plain decoding, by the clock."""
+        return 1e3 / self.plain(slots)[1] / self.disturbed
 
     def parts_ms(
         self, plan: SkipPlan, k: int, counts: Counted, slots: float = BUCKET
@@ -148,7 +159,8 @@ class CostModel:
         deviation = math.hypot(deviation, self.spread[1])  # plain decoding is a window too
         speedup = counts.tokens * plain / total
         reach = math.exp(1.96 * deviation)
-        return Speed(k, counts.tokens / total * 1e3, speedup, speedup / reach, speedup * reach)
+        clock = counts.tokens / total * 1e3 / self.disturbed
+        return Speed(k, clock, speedup, speedup / reach, speedup * reach)
 
     def best(
         self,
@@ -163,18 +175,18 @@ class CostModel:
             walk: k → what decoding with k drafts would count.
             ks: to choose from.
         """
-        plain = 1e3 / self.plain(slots)[1]
+        plain = self.plain_speed(slots)
         speeds = [self.speed(plan, k, walk(k), slots) for k in ks if k > 0]
         return max([Speed(0, plain, 1.0, 1.0, 1.0), *speeds], key=lambda each: each.speedup)
 
     def sentence(self) -> str:
         """The costs in words."""
-        rows, plain = self.plain()
+        rows, _ = self.plain()
         return (
             f"a draft step costs {self.draft[1]:.1f} ms, and {self.draft[2]:.2f} ms for each "
             f"attention and {self.draft[3]:.2f} ms for each MLP that it keeps; a window costs "
             + ", ".join(f"{ms:.1f} ms ({w} rows)" for w, ms in self.windows)
-            + f"; plain decoding is fastest with {rows} rows, {1e3 / plain:.1f} tokens/s"
+            + f"; plain decoding is fastest with {rows} rows, {self.plain_speed():.1f} tokens/s"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -223,7 +235,16 @@ def fit(samples: Sequence[Sample], n_layers: int) -> CostModel:
         law=verify[-1],
         other=(other[0], other[1], other[2]),
         spread=(draft_spread, verify_spread, other_spread),
+        disturbed=_disturbed(samples),
     )
+
+
+def _disturbed(samples: Sequence[Sample]) -> float:
+    """Time by the clock ÷ undisturbed time, the median of those samples that know both."""
+    shares = [
+        s.clock_ms / (s.draft_ms + s.verify_ms + s.other_ms) for s in samples if s.clock_ms > 0
+    ]
+    return max(1.0, statistics.median(shares)) if shares else 1.0
 
 
 def mean_slots(prompt: int, written: int, window: int) -> float:

@@ -1,4 +1,4 @@
-"""Who proposes tokens, and how many (design §3).
+"""Who proposes tokens (design §3); how many is for `policies` to say.
 
 A drafter hands over rows and the laws they were drawn from. The engine knows nothing else of
 where rows come from, so other drafters (a bridged stack, a tree, prompt lookup) change
@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from .branch import Context
 from .cache import KVCache
 from .decoder import ResidualDecoder
 from .plan import SkipPlan
+from .policies import MAX_K, ConfidenceStop, DraftPolicy, FixedLength
 from .sampling import Laws, concatenate
 
-MAX_K = 16
+__all__ = ["MAX_K", "ConfidenceStop", "DraftPolicy", "FixedLength", "Proposal", "SkippedStack"]
 
 
 @dataclass(frozen=True)
@@ -31,81 +32,15 @@ class Proposal:
         tokens: [k] ids, on the model's device.
         laws: the law q that each was really drawn from.
         parents: the draft that each continues, -1 for the committed text; None is a chain.
+        states: [1, k + 1, D] the stream of the last committed token and of every draft where the
+            first skipped branch reads it; None where the drafter doesn't keep it.
     """
 
     drafter: str
     tokens: Tensor
     laws: Laws
     parents: tuple[int, ...] | None = None
-
-
-class DraftPolicy(Protocol):
-    """How many tokens to draft in a round."""
-
-    @property
-    def limit(self) -> int:
-        """Most drafts in this round."""
-
-    def stops(self, confidence: float) -> bool:
-        """Whether to draft no further after a token drawn with this probability.
-
-        The token itself is kept and verified: throwing away a drawn token would bias the law.
-        """
-
-    @property
-    def looks(self) -> bool:
-        """Whether `stops` is worth asking (it costs a device synchronisation a token)."""
-
-
-@dataclass(frozen=True)
-class FixedLength:
-    """Draft k tokens every round.
-
-    Args:
-        k: 0 to 16; 0 is plain decoding.
-    """
-
-    k: int
-    looks = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.k <= MAX_K:
-            raise ValueError(f"k must be 0–{MAX_K}, got {self.k}")
-
-    @property
-    def limit(self) -> int:
-        return self.k
-
-    def stops(self, confidence: float) -> bool:  # noqa: ARG002
-        return False
-
-    def __str__(self) -> str:
-        return "fixed"
-
-
-@dataclass(frozen=True)
-class ConfidenceStop(FixedLength):
-    """Draft up to k tokens, and stop after one that the draft itself finds unlikely.
-
-    Args:
-        k: 0 to 16.
-        threshold: stop after a token whose probability in the draft is below this, 0 to 1
-            (Zhang et al. 2024, Draft & Verify, without their adaptation).
-    """
-
-    threshold: float = 0.6
-    looks = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.threshold <= 1:
-            raise ValueError(f"the confidence threshold must be 0 to 1, got {self.threshold}")
-
-    def stops(self, confidence: float) -> bool:
-        return confidence < self.threshold
-
-    def __str__(self) -> str:
-        return f"confidence:{self.threshold:g}"
+    states: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +65,7 @@ class SkippedStack:
         law: Callable[[Tensor, Sequence[Tensor]], Laws],
         draw: Callable[[Laws, int], Tensor],
         policy: DraftPolicy,
+        keep_states: bool = False,
     ) -> Proposal | None:
         """Draft up to `limit` tokens, one forward each; None for a limit of 0.
 
@@ -142,12 +78,15 @@ class SkippedStack:
             law: (logits [1, V], drafts so far, each [1]) → the draft's law at that row.
             draw: (law, depth) → [1] the token drawn, `depth` tokens past the committed text.
             policy: asked after each token whether to stop.
+            keep_states: keep the stream at the first skipped branch, up to which the draft
+                computes what the target does. The last draft takes these branches alone.
         """
         tokens: list[Tensor] = []
         laws: list[Laws] = []
+        states: list[Tensor] = []
         row = last
         for depth in range(limit):
-            logits = self.decoder.logits(row, cache=cache, plan=self.plan)[0]  # [1, V]
+            logits = self._logits(row, cache, states if keep_states else None)  # [1, V]
             cache.advance(1)
             laws.append(law(logits, tokens))
             row = draw(laws[-1], depth)
@@ -156,7 +95,39 @@ class SkippedStack:
                 break
         if not tokens:
             return None
-        return Proposal(self.name, torch.cat(tokens), concatenate(laws))
+        if keep_states:
+            states.append(self._shared(row, cache)[0])
+        return Proposal(
+            self.name,
+            torch.cat(tokens),
+            concatenate(laws),
+            states=torch.cat(states, dim=1) if keep_states else None,  # [1, k + 1, D]
+        )
+
+    def first_skipped(self) -> int:
+        """The branch at which draft and target part: attention and MLP of layer 0 are 0 and 1.
+
+        A layer whose branches both read its input is taken whole. 2 × layers if none is skipped.
+        """
+        attention = (2 * layer for layer in self.plan.attention)
+        first = min([*attention, *(2 * layer + 1 for layer in self.plan.mlp)],
+                    default=2 * self.plan.n_layers)  # fmt: skip
+        return first - first % 2 if self.decoder.parallel else first
+
+    def _logits(self, row: Tensor, cache: KVCache, states: list[Tensor] | None) -> Tensor:
+        """[1, V] the draft's logits after a token, whose stream is put to the states."""
+        if states is None:
+            logits: Tensor = self.decoder.logits(row, cache=cache, plan=self.plan)[0]
+            return logits
+        h, context = self._shared(row, cache)
+        states.append(h)
+        h = self.decoder.run_branches(h, context, self.first_skipped(), plan=self.plan)
+        return self.decoder.readout(h)[0]
+
+    def _shared(self, row: Tensor, cache: KVCache) -> tuple[Tensor, Context]:
+        """The branches before the first skipped one: the stream [1, 1, D] there."""
+        h, context = self.decoder.enter(row, cache)
+        return self.decoder.run_branches(h, context, 0, self.first_skipped()), context
 
 
 def _probability(laws: Laws, token: Tensor) -> float:

@@ -15,15 +15,28 @@ from .cache import round_up
 from .decoder import ResidualDecoder
 from .detokenize import byte_fallback_ids, token_texts
 from .drafting import MAX_K
-from .events import Done, Event, Start, Wait
+from .events import Done, Event, Round, Start, Wait
+from .execution import (
+    COMPILED,
+    EAGER,
+    Building,
+    check_mode,
+    make_compiled,
+    make_eager,
+    why_not_compiled,
+)
+from .experience import Experience, corners
 from .generation import Generation
 from .loading import LoadedModel
-from .packing import packed_for
+from .native.build import Unavailable, is_built
 from .plan import SkipPlan
 from .request import Request, RequestError
 from .runtime import WINDOW_MULTIPLE, Probe, clock, peak_memory_mb, probe
 
 __all__ = ["Engine", "Generated", "Request", "RequestError"]
+
+WARM_UP_ROUNDS, LONG_WARM_UP = 4, 0.5
+"""Rounds of a plan that are timed at the warm-up, and seconds after which fewer will do."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +76,30 @@ class Engine:
     """Decodes with one loaded model, for any number of people: it keeps nothing of a request.
 
     Args:
-        loaded: the model, its tokenizer and family.
-        pack: let the model's linears take oneDNN's layout where the device gains by it. Their
-            results stay the same bits; a deep copy of the model has plain weights again.
+        loaded: the model, its tokenizer and family. Its weights are packed in place; a deep copy
+            of the model has plain ones again.
+        mode: "compiled" runs branches in kernels built for this machine, "eager" runs
+            transformers' modules; "auto" is compiled where that can be had. What can't be compiled
+            runs eagerly, and `execution` says why.
+        background: where the kernels have yet to be built, build them in a thread and serve
+            eagerly until then; the change comes with the first request that finds the engine idle.
+
+    Raises:
+        ValueError: an unknown mode.
     """
 
-    def __init__(self, loaded: LoadedModel, *, pack: bool = True) -> None:
+    def __init__(
+        self, loaded: LoadedModel, *, mode: str = "auto", background: bool = False
+    ) -> None:
         self.loaded = loaded
-        self.execution = packed_for(loaded.model) if pack else "eager, weights as loaded"
-        """How a forward is executed here, and why, in words."""
         self.decoder = ResidualDecoder(loaded.model, loaded.family)
+        self.mode = EAGER
+        """"eager" or "compiled": how forwards are executed now."""
+        self.execution = ""
+        """The same in words, and why."""
+        self._building: Building | None = None
+        self._active = 0
+        self._choose(check_mode(mode), background)
         self.tokenizer = loaded.tokenizer
         sizes = [self.decoder.vocab_size]
         if self.tokenizer is not None:  # an embedding may be padded past the vocabulary (case 15)
@@ -86,7 +113,48 @@ class Engine:
         """Byte-fallback tokens, whose text depends on the bytes around them."""
         self.guarantee: Probe | None = None
         """What `probe` measured of the fixed window; None before."""
+        self.experience = Experience(self.decoder.n_layers)
+        """What rounds cost here and how often drafts were kept; the policy `auto` goes by it."""
         self._texts: dict[int, str] = {}
+
+    def _choose(self, mode: str, background: bool) -> None:
+        reason = None if mode == EAGER else why_not_compiled(self.decoder)
+        if mode == EAGER or reason is not None:
+            self._stay_eager(reason)
+        elif background and not is_built():
+            self._building = Building()
+            self.execution = "eager: kernels are being built for this machine"
+        else:
+            self._compile()
+
+    def _compile(self) -> None:
+        try:
+            self.execution = f"{COMPILED}: {make_compiled(self.decoder)}"
+            self.mode = COMPILED
+        except Unavailable as reason:
+            self._stay_eager(str(reason))
+
+    def _stay_eager(self, reason: str | None) -> None:
+        done = make_eager(self.decoder)
+        self.execution = f"{EAGER}: {done}" + (f"; not compiled: {reason}" if reason else "")
+
+    def settle(self) -> bool:
+        """Change to compiled execution if its kernels are ready and nobody is being served.
+
+        Called by `stream`; who serves others may call it while idle. A request stays in the mode
+        it began in. Returns whether anything changed.
+        """
+        building = self._building
+        if building is None or not building.over or self._active:
+            return False
+        self._building = None
+        if building.failed:
+            self._stay_eager(building.failed)
+        else:
+            self._compile()
+        if self.guarantee is not None:
+            self.probe(tuple(self.guarantee.rows))
+        return True
 
     # -- what it is -----------------------------------------------------------------------------
 
@@ -128,7 +196,20 @@ class Engine:
         budget = min(8, self.context - len(ids))
         for k in (self.default_k, 0):
             self.generate(Request(prompt_ids=ids, plan=plan, k=k, max_new_tokens=budget))
+        self._learn_costs(ids, budget)
         return clock(self.decoder.device) - begin
+
+    def _learn_costs(self, ids: tuple[int, ...], budget: int) -> None:
+        """A few rounds under the plans from which every other plan's costs are predicted."""
+        for plan in corners(self.n_layers):
+            request = Request(prompt_ids=ids, plan=plan, k=self.default_k, max_new_tokens=budget)
+            begin, rounds = clock(self.decoder.device), 0
+            for event in self.stream(request):
+                rounds += isinstance(event, Round)
+                slow = clock(self.decoder.device) - begin > LONG_WARM_UP
+                if rounds == WARM_UP_ROUNDS or (rounds and slow):
+                    break
+        self.experience.forget_texts()
 
     # -- decoding -------------------------------------------------------------------------------
 
@@ -154,6 +235,20 @@ class Engine:
             RequestError: the prompt is empty or too long, or the plan is another model's.
         """
         prompt_ids = self.encode(request)
+        self.settle()
+        self._active += 1
+        try:
+            yield from self._stream(request, prompt_ids, cancelled, on_logits)
+        finally:
+            self._active -= 1
+
+    def _stream(
+        self,
+        request: Request,
+        prompt_ids: list[int],
+        cancelled: Callable[[], bool],
+        on_logits: Callable[[int, torch.Tensor], None] | None,
+    ) -> Iterator[Event]:
         yield self._start(request, prompt_ids)
         generation = Generation(self, request, prompt_ids, on_logits=on_logits)
         device = self.decoder.device
@@ -251,10 +346,11 @@ class Engine:
     def _start(self, request: Request, prompt_ids: list[int]) -> Start:
         rule = request.acceptance_rule
         return Start(
-            model=self.loaded.info.to_dict(),
+            model={**self.loaded.info.to_dict(), "execution": self.mode},
             plan=str(request.plan or SkipPlan(self.n_layers)),
             k=request.k,
             policy=str(request.policy),
+            verify_from=request.verify_from,
             rule=rule.name,
             threshold=rule.threshold if rule.name == "threshold" else None,
             lossless=rule.lossless(request.sampling.temperature),
@@ -288,6 +384,7 @@ class Engine:
             tokens_per_second=len(tokens) / generation.seconds if rounds else None,
             peak_memory_mb=peak_memory_mb(self.decoder.device),
             weights_mb=self.loaded.info.weights_mb,
+            reused=generation.reused,
         )
 
 

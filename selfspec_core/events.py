@@ -52,7 +52,8 @@ class Start(Event):
     plan: str
     k: int
     policy: str
-    """How many are drafted: "fixed" or "confidence:0.6"."""
+    """How many are drafted: "fixed", "confidence:0.6", "adaptive:0.6" (where its threshold
+    begins) or "auto"."""
     rule: str
     threshold: float | None = None
     """θ of the rule `threshold`."""
@@ -63,6 +64,9 @@ class Start(Event):
     seed: int
     window: int
     """W, rows of every verification forward."""
+    verify_from: str = "start"
+    """"start", or "first_skipped": verification goes on from the draft's own states, and the
+    output is plain decoding's but for near-ties."""
     max_new_tokens: int
     stop: tuple[str, ...] = ()
     prompt: str
@@ -178,6 +182,8 @@ class Round(Event):
     draft_ms: float
     verify_ms: float
     other_ms: float
+    reused: int = 0
+    """Branches that the draft computed and verification didn't again, each row counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +220,8 @@ class Done(Event):
     peak_memory_mb: float
     """Highest memory of the process (CPU: resident; CUDA: allocated) up to now, MB of 10⁶ bytes."""
     weights_mb: float
+    reused: int = 0
+    """The rounds' together."""
 
 
 EVENTS: tuple[type[Event], ...] = (Start, Draft, Verdict, Commit, Round, Wait, Done)

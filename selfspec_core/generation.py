@@ -19,10 +19,12 @@ from .detokenize import Detokenizer
 from .drafting import Proposal, SkippedStack
 from .events import Commit, Event, Round
 from .noise import Purpose, gumbel, uniform
-from .plan import SkipPlan
-from .request import Request
+from .policies import Outcome
+from .request import FIRST_SKIPPED, Request, RequestError
 from .runtime import clock, padded
 from .sampling import Laws, Sampling, laws_of
+from .steering import Steering
+from .trees import depths_of, own_tokens, window_parents
 from .verdicts import Judged, draft_events, verdict_events
 
 if TYPE_CHECKING:
@@ -51,16 +53,17 @@ class Generation:
     ) -> None:
         self._engine, self._request, self._on_logits = engine, request, on_logits
         self._decoder = engine.decoder
-        self._rule, self._policy = request.acceptance_rule, request.policy
+        self._rule = request.acceptance_rule
         self._sampling, self._draft_sampling = request.sampling, request.draft_sampling
         self._window = request.window or engine.window_for(request.k)
         self._budget = min(request.max_new_tokens, engine.context - len(prompt_ids))
         self._n_prompt = len(prompt_ids)
         self._detokenizer = Detokenizer(engine.decode, engine.byte_ids)
+        self._steering = Steering(engine, request, self._window)
         self._plainly = False  # after a rejection under `threshold` the next token is plain
         self.prefix = list(prompt_ids)
         self.cache = KVCache(engine.n_layers, len(prompt_ids) + self._budget + self._window)
-        self.rounds = self.drafted = self.accepted = 0
+        self.rounds = self.drafted = self.accepted = self.reused = 0
         self.seconds = 0.0
         self.reason: str | None = "length" if self._budget == 0 else None
 
@@ -105,14 +108,16 @@ class Generation:
         base = len(self.prefix) - 1
         device = self._decoder.device
         assert self.cache.length == base
+        plan = self._request.plan_at(len(self.prefix), self._engine.n_layers)
+        stack = SkippedStack(self._decoder, plan)
         begin = clock(device)
         try:
-            proposal, plan = self._propose()
+            proposal = self._propose(stack)
         finally:
             self.cache.rollback(base)
         drafted = clock(device)
         tokens = [] if proposal is None else proposal.tokens.tolist()
-        depths = _depths(proposal.parents, len(tokens)) if proposal is not None else []
+        depths = [] if proposal is None else depths_of(proposal.parents, len(tokens))
         drafts = draft_events(
             proposal,
             tokens,
@@ -124,7 +129,10 @@ class Generation:
         told = clock(device)
         yield from drafts
         resumed = clock(device)
-        judged = self._verify(proposal, depths)
+        first = stack.first_skipped() if proposal and proposal.states is not None else 0
+        logits = self._window_logits(proposal, first)
+        window_read = clock(device)
+        judged = self._judged(proposal, depths, logits)
         path = walk(judged.judgement.accepted.tolist(), judged.parents)
         final, rejected, judged = self._final(judged, path)
         verified = clock(device)
@@ -139,29 +147,38 @@ class Generation:
             draft_ms=(drafted - begin) * 1e3,
             verify_ms=(verified - resumed) * 1e3,
             other_ms=(told - drafted + end - verified) * 1e3,
+            reused=first * len(tokens),
         )
+        outcome = Outcome(
+            drafted=done.drafted,
+            accepted=len(path),  # as judged: the text's end may have cut it
+            draft_ms=done.draft_ms,
+            verify_ms=done.verify_ms,
+            other_ms=done.other_ms,
+            window_ms=(window_read - resumed) * 1e3,
+        )
+        self._steering.learn(plan, base, outcome)
         self.rounds += 1
         self.drafted += done.drafted
         self.accepted += done.accepted
+        self.reused += done.reused
         self.seconds += told - begin + end - resumed
         yield from events
         yield done
 
     # -- draft ----------------------------------------------------------------------------------
 
-    def _propose(self) -> tuple[Proposal | None, SkipPlan]:
-        remaining = self._budget - self.n_written
-        limit = 0 if self._plainly else min(self._policy.limit, remaining - 1)
-        plan = self._request.plan_at(len(self.prefix), self._engine.n_layers)
-        proposal = SkippedStack(self._decoder, plan).propose(
+    def _propose(self, stack: SkippedStack) -> Proposal | None:
+        room = 0 if self._plainly else self._budget - self.n_written - 1
+        return stack.propose(
             self._last(),
             self.cache,
-            limit,
+            self._steering.choose(stack.plan, self.cache.length, room),
             law=self._draft_law,
             draw=self._draft_draw,
-            policy=self._policy,
+            policy=self._steering.policy,
+            keep_states=self._request.verify_from == FIRST_SKIPPED,
         )
-        return proposal, plan
 
     def _draft_law(self, logits: Tensor, drafts: Sequence[Tensor]) -> Laws:
         sampling = self._draft_sampling
@@ -176,16 +193,35 @@ class Generation:
 
     # -- verify ---------------------------------------------------------------------------------
 
-    def _verify(self, proposal: Proposal | None, depths: Sequence[int]) -> Judged:
-        """Run the window of W rows and let the rule judge it."""
+    def _window_logits(self, proposal: Proposal | None, first: int) -> Tensor:
+        """[k + 1, V] of the window of W rows; from branch `first` on, where states are given."""
+        drafts = self._last()[:0] if proposal is None else proposal.tokens  # [k]
+        parents = None if proposal is None else proposal.parents
+        window = padded(torch.cat([self._last(), drafts]), self._window)  # [W]
+        rows = Rows(window, window_parents(parents, self._window))
+        states = None if proposal is None else proposal.states
+        if states is None:
+            if proposal is not None and self._request.verify_from == FIRST_SKIPPED:
+                raise RequestError(
+                    f"the drafter {proposal.drafter!r} keeps no states of the model's own to go "
+                    "on from: verify_from must be 'start'"
+                )
+            logits = self._decoder.logits(rows, cache=self.cache)
+        else:
+            # The keys and values of the branches before are the draft's, which are the target's.
+            h, context = self._decoder.enter(rows, self.cache)
+            h[:, : states.shape[1]] = states
+            h = self._decoder.run_branches(h, context, first)
+            logits = self._decoder.readout(h)
+        return logits[0, : len(drafts) + 1]
+
+    def _judged(self, proposal: Proposal | None, depths: Sequence[int], logits: Tensor) -> Judged:
+        """Let the rule judge the rows' logits [k + 1, V]."""
         drafts = self._last()[:0] if proposal is None else proposal.tokens  # [k]
         parents = None if proposal is None else proposal.parents
         k = len(drafts)
-        window = padded(torch.cat([self._last(), drafts]), self._window)  # [W]
-        rows = Rows(window, _window_parents(parents, self._window))
-        logits = self._decoder.logits(rows, cache=self.cache)[0, : k + 1]  # [k + 1, V]
         row_depths = [0, *(depth + 1 for depth in depths)]
-        own = _own_tokens(drafts, parents) if self._sampling.looks_back else [[]] * (k + 1)
+        own = own_tokens(drafts, parents) if self._sampling.looks_back else [[]] * (k + 1)
         target = self._laws(logits, self._sampling, own, row_depths)
         above = self._ids([p + 1 for p in parents or range(-1, k - 1)])
         noise = u = None
@@ -334,31 +370,3 @@ class Generation:
             prompt_length=self._n_prompt,
             end_ids=self._engine.end_ids,
         )
-
-
-def _depths(parents: Sequence[int] | None, k: int) -> list[int]:
-    """How many tokens past the committed text each draft stands, from 0."""
-    if parents is None:
-        return list(range(k))
-    depths: list[int] = []
-    for parent in parents:
-        depths.append(0 if parent < 0 else depths[parent] + 1)
-    return depths
-
-
-def _window_parents(parents: Sequence[int] | None, width: int) -> tuple[int, ...] | None:
-    """The drafts' parents as rows of the window, whose row 0 is the last committed token."""
-    if parents is None:
-        return None
-    drafts = [parent + 1 for parent in parents]
-    return (-1, *drafts, *range(len(drafts), width - 1))
-
-
-def _own_tokens(drafts: Tensor, parents: Sequence[int] | None) -> list[list[int]]:
-    """For each window row, the drafted tokens between the prefix and it, its own included."""
-    tokens = drafts.tolist()
-    own: list[list[int]] = [[]]
-    for draft, token in enumerate(tokens):
-        parent = draft - 1 if parents is None else parents[draft]
-        own.append([*own[parent + 1], token])
-    return own

@@ -20,8 +20,8 @@ from .events import Round
 from .plan import SkipPlan
 from .request import Request
 
-WIDTHS = (1, 4, 8, 12)
-"""Row counts of the windows that are measured."""
+WIDTHS = (1, 4, 8, 12, 16, 20)
+"""Row counts of the windows that are measured: every one that a request can have, and one row."""
 
 CONTEXTS = (96, 320)
 """Lengths of text that rounds are measured at: one bucket of the cache, and three."""
@@ -135,6 +135,7 @@ def _sample(setting: Setting, rounds: Sequence[Round]) -> Sample:
         draft_ms=undisturbed([r.draft_ms for r in rounds]),
         verify_ms=undisturbed([r.verify_ms for r in rounds]),
         other_ms=undisturbed([r.other_ms for r in rounds]),
+        clock_ms=statistics.fmean(r.draft_ms + r.verify_ms + r.other_ms for r in rounds),
     )
 
 

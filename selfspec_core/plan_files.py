@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import math
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 import transformers
 
+from .acceptance import THRESHOLD
 from .bounded_json import (
     MAX_LAYERS,
     PlanFileError,
@@ -32,36 +32,25 @@ from .bounded_json import (
 )
 from .loading import ModelInfo
 from .plan import LengthSchedule, PlanError, SkipPlan, parse_plan
+from .plan_entries import SAMPLING, Figures, check_flat, check_sampling, check_text
+from .policies import DEFAULT_CONFIDENCE
 from .request import Request, RequestError
 from .sampling import Sampling
 
+__all__ = [
+    "Figures",
+    "Misfit",
+    "PlanFile",
+    "PlanFileError",
+    "hash_of_texts",
+    "read_plan_file",
+    "versions",
+    "write_plan_file",
+]
+
 SCHEMA = 1
-MAX_TEXT, MAX_ENTRIES = 10_000, 64
 MAX_NOTATION, MAX_STEPS = 100_000, 64
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """What a plan gains; None where it isn't known.
-
-    Args:
-        alpha: accepted ÷ drafted, 0 to 1.
-        tau: tokens committed per verification forward.
-        tokens_per_second: of the rounds, prefill not counted.
-        speedup: against the fastest plain decoding on that device.
-    """
-
-    alpha: float | None = None
-    tau: float | None = None
-    tokens_per_second: float | None = None
-    speedup: float | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            most = 1.0 if name == "alpha" else math.inf
-            if value is not None and (not is_number(value) or not 0 <= value <= most):
-                allowed = "0 to 1" if name == "alpha" else "0 or more"
-                raise PlanFileError(f"{name} must be {allowed}, got {shown(value)}")
+_LOOKING = ("confidence", "adaptive")  # policies that look at the draft's confidence
 
 
 @dataclass(frozen=True)
@@ -92,11 +81,14 @@ class PlanFile:
 
     Args:
         plan: what the draft skips; knows the number of layers.
-        k: drafts a round, 0 to 16; 0 says that plain decoding is fastest.
+        k: drafts a round, 0 to 16; 0 is plain decoding.
         model: id of the model that it was made for.
         rule, threshold: acceptance rule, and θ of the rule `threshold` (None for the default).
-        confidence: draft policy: stop after a token less likely than this; None always drafts k.
+        confidence: stop after a token less likely than this, or where "adaptive" begins.
+        policy: draft policy: "adaptive" or "auto"; None, as "fixed" and "confidence" become, is
+            what the confidence says.
         temperature: of the text, at which the figures were taken.
+        sampling: the text's further settings, of `SAMPLING`, where they aren't the defaults.
         draft_temperature: the draft's own (calibration, design §3); None is the text's.
         family, weights_hash, dtype, device: of the model, as `ModelInfo` has them.
         versions: library → version.
@@ -114,7 +106,9 @@ class PlanFile:
     rule: str = "coupled"
     threshold: float | None = None
     confidence: float | None = None
+    policy: str | None = None
     temperature: float = 0.0
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     draft_temperature: float | None = None
     family: str | None = None
     weights_hash: str | None = None
@@ -127,6 +121,10 @@ class PlanFile:
     check: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
+        if self.policy in _LOOKING and self.confidence is None:
+            object.__setattr__(self, "confidence", DEFAULT_CONFIDENCE)
+        if self.policy in ("fixed", "confidence"):  # the confidence says so
+            object.__setattr__(self, "policy", None)
         if self.plan.n_layers > MAX_LAYERS:
             raise PlanFileError(f"a plan file holds at most {MAX_LAYERS} layers")
         steps = len(self.plan.steps) if isinstance(self.plan, LengthSchedule) else 1
@@ -137,10 +135,11 @@ class PlanFile:
             if value is not None and not is_number(value):
                 raise PlanFileError(f"{name} must be a number, got {shown(value)}")
         for name in ("model", "rule", "family", "weights_hash", "dtype", "device"):
-            _check_text(name, getattr(self, name), optional=name not in ("model", "rule"))
-        _check_text("calibration_hash", self.calibration_hash, optional=True)
+            check_text(name, getattr(self, name), optional=name not in ("model", "rule"))
+        check_text("calibration_hash", self.calibration_hash, optional=True)
+        check_sampling(self.sampling)
         for name in ("versions", "check"):
-            _check_flat(name, getattr(self, name), text_only=name == "versions")
+            check_flat(name, getattr(self, name), text_only=name == "versions")
         try:
             self.request()
             if self.draft_temperature is not None:  # a request looks at it only when it samples
@@ -165,6 +164,35 @@ class PlanFile:
             **settings,
         )
 
+    @classmethod
+    def of_request(cls, info: ModelInfo, request: Request, **figures: Any) -> PlanFile:
+        """The file of a request's plan and settings; `figures` are further entries.
+
+        Raises:
+            PlanFileError: the request has sampling settings that no file holds.
+        """
+        sampling = request.sampling
+        if sampling.logit_bias or sampling.processors:
+            raise PlanFileError("a plan file holds no logit_bias and no processors: leave them out")
+        plain = Sampling()
+        return cls.of(
+            info,
+            request.plan or SkipPlan(info.n_layers),
+            k=request.k,
+            rule=request.rule,
+            threshold=request.threshold if request.rule == THRESHOLD else None,
+            policy=request.draft_policy,
+            confidence=request.confidence,
+            temperature=sampling.temperature,
+            sampling={
+                name: getattr(sampling, name)
+                for name in SAMPLING
+                if getattr(sampling, name) != getattr(plain, name)
+            },
+            draft_temperature=request.draft_temperature,
+            **figures,
+        )
+
     @property
     def n_layers(self) -> int:
         """Number of decoder layers of the model."""
@@ -181,8 +209,9 @@ class PlanFile:
             "k": self.k,
             "rule": self.rule,
             "confidence": self.confidence,
+            "draft_policy": self.policy,
             "draft_temperature": self.draft_temperature,
-            "sampling": Sampling(temperature=self.temperature),
+            "sampling": Sampling(**{**self.sampling, "temperature": self.temperature}),
         }
         if self.threshold is not None:
             settings["threshold"] = self.threshold
@@ -243,12 +272,13 @@ class PlanFile:
             "plan": str(self.plan),
             "n_layers": self.n_layers,
             "n_branches": 2 * self.n_layers,
+            "sampling": dict(self.sampling),
             "versions": dict(self.versions),
             "predicted": None if self.predicted is None else asdict(self.predicted),
             "measured": None if self.measured is None else asdict(self.measured),
             "check": None if self.check is None else dict(self.check),
         }
-        entries["policy"] = "fixed" if self.confidence is None else "confidence"
+        entries["policy"] = self.request().policy_name
         return json.dumps(entries, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
@@ -324,11 +354,13 @@ def _from_entries(cls: type[PlanFile], entries: Any) -> PlanFile:
         )
     policy = values.pop("policy", None)
     stops = values.get("confidence") is not None
-    if policy not in (None, "confidence" if stops else "fixed"):
+    if policy not in (None, *(_LOOKING if stops else ("fixed", "auto"))):
         raise PlanFileError(
             f"policy {shown(policy)} doesn't go with confidence "
-            f"{shown(values.get('confidence'))}: 'fixed' has none, 'confidence' has one"
+            f"{shown(values.get('confidence'))}: 'confidence' and 'adaptive' have one, 'fixed' "
+            "and 'auto' have none"
         )
+    values["policy"] = policy
     if unknown := values.keys() - {each.name for each in fields(cls)}:
         raise PlanFileError(f"{shown(min(unknown))} is no entry of schema {SCHEMA}")
     notation = values["plan"]
@@ -351,28 +383,3 @@ def _from_entries(cls: type[PlanFile], entries: Any) -> PlanFile:
     if values.get("versions", {}) is None:
         raise PlanFileError("'versions' is a table of texts")
     return cls(**values)
-
-
-def _check_text(name: str, value: Any, *, optional: bool) -> None:
-    if value is None and optional:
-        return
-    if not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT:
-        raise PlanFileError(f"{name} must be a text, got {shown(value)}")
-
-
-def _check_flat(name: str, entries: Any, *, text_only: bool) -> None:
-    """A table of a few numbers and short texts."""
-    if entries is None and not text_only:
-        return
-    if not isinstance(entries, Mapping) or len(entries) > MAX_ENTRIES:
-        raise PlanFileError(f"{name} must be a table of at most {MAX_ENTRIES} entries")
-    for key, value in entries.items():
-        text = isinstance(value, str) and len(value) <= MAX_TEXT
-        plain = value is None or isinstance(value, bool) or is_number(value)
-        if (
-            not isinstance(key, str)
-            or len(key) > MAX_TEXT
-            or not (text or (plain and not text_only))
-        ):
-            kind = "texts" if text_only else "texts and numbers"
-            raise PlanFileError(f"{name} is a table of {kind}, got {shown(key)}: {shown(value)}")

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .acceptance import Rule
-from .drafting import MAX_K, ConfidenceStop, DraftPolicy, FixedLength
+from .auto_policy import AutoPolicy
 from .plan import LengthSchedule, SkipPlan
+from .policies import (
+    DEFAULT_CONFIDENCE,
+    MAX_K,
+    POLICIES,
+    AdaptiveConfidence,
+    ConfidenceStop,
+    DraftPolicy,
+    FixedLength,
+)
 from .sampling import Sampling
+
+START, FIRST_SKIPPED = "start", "first_skipped"
+VERIFY_FROM = (START, FIRST_SKIPPED)
+"""Where verification starts: at the first branch, or at the first one that the draft skipped."""
 
 
 class RequestError(ValueError):
@@ -24,9 +37,13 @@ class Request:
         chat: wrap the prompt in the model's chat template; None does so where it has one.
         plan: what the draft skips; None drafts with the whole model. A `LengthSchedule`
             is followed while the text grows.
-        k: drafts a round, 0 to 16; 0 is plain decoding.
+        k: drafts a round, 0 to 16; 0 is plain decoding. For every policy but "fixed" the most.
+        draft_policy: how many of these k: "fixed" drafts them all, "confidence" stops after an
+            unlikely one, "adaptive" does so below a threshold that moves with acceptance (Draft
+            & Verify), "auto" drafts as many as pay just now, or none. None is "confidence"
+            where a `confidence` is given, else "fixed".
         confidence: stop drafting after a token less likely than this in the draft (0 to 1);
-            None always drafts k.
+            where "adaptive" begins. None is 0.6 for these two.
         rule: acceptance rule: "coupled", "rejection", "threshold" or "typical".
         threshold: θ of the rule `threshold`.
         sampling: how logits become a law.
@@ -35,6 +52,9 @@ class Request:
         max_new_tokens: exact budget, 0 or more; the context's end cuts it.
         stop: strings that end the text; the token that completes one is the last.
         seed: any integer.
+        verify_from: "start", or "first_skipped": verification goes on from the draft's own
+            states at the first skipped branch. The output is then plain decoding's but for
+            near-ties, since the bits of a state depend on how many rows were computed with it.
         window: rows of every verification forward; None is the engine's choice, the next
             multiple of 4 at or above k + 1.
 
@@ -47,6 +67,7 @@ class Request:
     chat: bool | None = None
     plan: SkipPlan | LengthSchedule | None = None
     k: int = 4
+    draft_policy: str | None = None
     confidence: float | None = None
     rule: str = "coupled"
     threshold: float = 0.7
@@ -55,6 +76,7 @@ class Request:
     max_new_tokens: int = 128
     stop: tuple[str, ...] = ()
     seed: int = 0
+    verify_from: str = START
     window: int | None = None
 
     def __post_init__(self) -> None:
@@ -72,6 +94,19 @@ class Request:
             raise RequestError(f"draft_temperature must be 0 to 10, got {self.draft_temperature!r}")
         if not isinstance(self.prompt, str):
             raise RequestError("one prompt at a time, as text: batches aren't supported yet")
+        if self.draft_policy not in (None, *POLICIES):
+            raise RequestError(
+                f"draft_policy must be one of {', '.join(POLICIES)}, got {self.draft_policy!r}"
+            )
+        if self.confidence is not None and self.policy_name not in ("confidence", "adaptive"):
+            raise RequestError(
+                f"the policy {self.policy_name!r} looks at no confidence: leave it out, or choose "
+                "'confidence' or 'adaptive'"
+            )
+        if self.verify_from not in VERIFY_FROM:
+            raise RequestError(
+                f"verify_from must be one of {', '.join(VERIFY_FROM)}, got {self.verify_from!r}"
+            )
         try:
             self.acceptance_rule, self.policy, self.draft_sampling  # noqa: B018  (they check)
         except ValueError as error:
@@ -83,11 +118,29 @@ class Request:
         return Rule(name=self.rule, threshold=self.threshold)
 
     @property
+    def policy_name(self) -> str:
+        """The draft policy's name, one of `POLICIES`."""
+        if self.draft_policy is not None:
+            return self.draft_policy
+        return "fixed" if self.confidence is None else "confidence"
+
+    @property
     def policy(self) -> DraftPolicy:
-        """How many to draft."""
-        if self.confidence is None:
-            return FixedLength(self.k)
-        return ConfidenceStop(self.k, self.confidence)
+        """How many to draft: a fresh one for each generation."""
+        threshold = DEFAULT_CONFIDENCE if self.confidence is None else self.confidence
+        match self.policy_name:
+            case "confidence":
+                return ConfidenceStop(self.k, threshold)
+            case "adaptive":
+                return AdaptiveConfidence(self.k, threshold)
+            case "auto":
+                return AutoPolicy(self.k)
+            case _:
+                return FixedLength(self.k)
+
+    def plainly(self) -> Request:
+        """The same request as plain decoding: no drafts, and the window that it would have had."""
+        return replace(self, k=0, draft_policy=None, confidence=None, verify_from=START)
 
     @property
     def draft_sampling(self) -> Sampling:

@@ -1,9 +1,10 @@
 """One engine, many people: live generations take turns by the round on one thread.
 
 A model is one resource, so all its work runs on one thread. A *turn* advances one generation
-until its next `round` (or `done`) event; then it is the next one's turn. Background work
-(heatmaps, baselines) gets a turn only while no generation wants one. Nobody's work goes on
-once nobody reads it: a consumer that goes away ends its work at the next round boundary.
+until its next `round` (or `done`) event; then it is somebody else's turn, so that everybody gets
+the same share of the engine's time (`turns`). Background work (heatmaps, baselines, searches) gets
+the gaps, and a small share where there are none. Nobody's work goes on once nobody reads it: a
+consumer that goes away ends its work at the next round boundary.
 
 The iterators may yield anything; what isn't a `start`, `draft`, `verdict` or `commit` event
 ends a turn, so a background job slices itself by yielding.
@@ -11,28 +12,51 @@ ends a turn, so a background job slices itself by yielding.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
-from .events import Commit, Done, Draft, Start, Verdict, Wait
+from .events import Wait
+from .tickets import Cancelled, MakeIterator, Ticket, Work
+from .turns import Share, Turns, running_mean
 
-Cancelled = Callable[[], bool]
-MakeIterator = Callable[[Cancelled], Iterator[Any]]
-"""Called on the engine thread with a function that says whether the work is cancelled."""
-
-_WITHIN_A_TURN = (Start, Draft, Verdict, Commit)
-_FLUSH_SECONDS = 0.1  # a slow model's drafts are shown before their verdicts are there
-_PACE_WEIGHT = 0.2  # of the newest measurement in the running means
+__all__ = [
+    "NOTHING",
+    "Cancelled",
+    "Load",
+    "MakeIterator",
+    "Scheduler",
+    "SchedulerClosed",
+    "Ticket",
+]
 
 
 class SchedulerClosed(RuntimeError):
     """The scheduler was closed, so no more work is done."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """How much there is to do.
+
+    Args:
+        running: generations that take turns.
+        waiting: generations in line for a place among these.
+        background: background work, begun or not.
+        turn_seconds: how long the turn that is going on has lasted; 0 between turns.
+        people: whose all this is, once for every piece of work that is still wanted.
+    """
+
+    running: int
+    waiting: int
+    background: int
+    turn_seconds: float
+    people: tuple[Hashable, ...]
+
+
+NOTHING = Load(running=0, waiting=0, background=0, turn_seconds=0.0, people=())
 
 
 class Scheduler:
@@ -40,20 +64,34 @@ class Scheduler:
 
     Args:
         max_live: generations that take turns at once (each holds a cache); more wait in line.
+        max_background: pieces of background work begun at once.
+        background_share: of the engine's time that background work gets while generations want
+            all of it, so that it ends some day.
         wait_seconds: how long a consumer gets nothing before it gets a `Wait` event.
+        clock: seconds, for whoever wants to decide what a turn takes.
     """
 
-    def __init__(self, *, max_live: int = 8, wait_seconds: float = 1.0) -> None:
-        if max_live < 1:
-            raise ValueError(f"max_live must be at least 1, got {max_live}")
-        self._max_live = max_live
-        self._wait_seconds = wait_seconds
+    def __init__(
+        self,
+        *,
+        max_live: int = 32,
+        max_background: int = 8,
+        background_share: float = 0.1,
+        wait_seconds: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if min(max_live, max_background) < 1:
+            raise ValueError(f"at once must be at least 1, got {min(max_live, max_background)}")
+        self.wait_seconds = wait_seconds
+        self._max_live, self._max_background = max_live, max_background
+        self._clock = clock
         self._changed = threading.Condition()
-        self._in_line: deque[_Work] = deque()
-        self._live: deque[_Work] = deque()
-        self._background: deque[_Work] = deque()
+        self._in_line: deque[Work] = deque()
+        self._behind: deque[Work] = deque()  # background work that hasn't begun
+        self._live, self._background = Turns(), Turns()
+        self._share = Share(background_share)
         self._closed = False
-        self._turn_seconds: float | None = None
+        self._turn_began: float | None = None
         self._generation_seconds: float | None = None
         self._thread = threading.Thread(target=self._run, name="selfspec-engine", daemon=True)
         self._thread.start()
@@ -63,8 +101,11 @@ class Scheduler:
         make_iterator: MakeIterator,
         *,
         owner: str | None = None,
+        person: Hashable = None,
         supersede: bool = True,
         background: bool = False,
+        heavy: bool = False,
+        paces: bool = True,
     ) -> Ticket:
         """Queue a piece of work.
 
@@ -72,19 +113,30 @@ class Scheduler:
             make_iterator: makes the iterator whose items the ticket delivers; called, advanced
                 and closed on the engine thread only.
             owner: whose work this is, or None for nobody's in particular.
+            person: who gets a share of the engine for it; all of a person's work together gets
+                one. None is the owner, or nobody else.
             supersede: cancel all earlier work of the same owner, background work too.
-            background: take a turn only while no generation wants one.
+            background: take a turn while no generation wants one.
+            heavy: background work that takes much memory: one such at a time is begun.
+            paces: whether it tells how long others may take; loading a model doesn't.
 
         Raises:
             SchedulerClosed: after `close`.
         """
-        work = _Work(make_iterator, owner, background)
+        work = Work(
+            make_iterator,
+            owner=owner,
+            person=person,
+            background=background,
+            heavy=heavy,
+            paces=paces,
+        )
         with self._changed:
             if self._closed:
                 raise SchedulerClosed("the engine was shut down")
             if supersede and owner is not None:
                 self._cancel_owner(owner)
-            (self._background if background else self._in_line).append(work)
+            (self._behind if background else self._in_line).append(work)
             self._changed.notify_all()
         return Ticket(self, work)
 
@@ -99,7 +151,28 @@ class Scheduler:
     def idle(self) -> bool:
         """Whether there is nothing to do, in the foreground or the background."""
         with self._changed:
-            return not (self._in_line or self._live or self._background)
+            return not any((self._in_line, self._live, self._behind, self._background))
+
+    @property
+    def load(self) -> Load:
+        """How much there is to do now."""
+        with self._changed:
+            began = self._turn_began
+            return Load(
+                running=len(self._live),
+                waiting=len(self._in_line),
+                background=len(self._background) + len(self._behind),
+                turn_seconds=0.0 if began is None else max(self._clock() - began, 0.0),
+                people=tuple(work.person for work in self._everything() if not work.unwanted),
+            )
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """How long somebody who came now would wait for a place; None before anything ended."""
+        with self._changed:
+            places = len(self._in_line) + 1 + len(self._live) - self._max_live
+            mean = self._generation_seconds
+            return 0.0 if places <= 0 else None if mean is None else places * mean
 
     def close(self, timeout: float | None = 10.0) -> None:
         """End all work at its next round boundary, tell its consumers, and end the thread."""
@@ -112,263 +185,95 @@ class Scheduler:
 
     def _run(self) -> None:
         while (work := self._next()) is not None:
-            started = time.monotonic()
+            began = self._turn_began = self._clock()
             over = work.turn()
-            self._account(work, time.monotonic() - started, over)
+            self._turn_began = None
+            self._account(work, self._clock() - began, over)
         with self._changed:
-            left = [*self._live, *self._in_line, *self._background]
-            for line in (self._live, self._in_line, self._background):
-                line.clear()
+            left = self._everything()
+            self._in_line.clear()
+            self._behind.clear()
+            self._live, self._background = Turns(), Turns()
         for work in left:
             work.end(SchedulerClosed("the engine was shut down before this was finished"))
 
-    def _next(self) -> _Work | None:
+    def _next(self) -> Work | None:
         """The work whose turn it is, waiting for one; None when closed."""
         with self._changed:
             while not self._closed:
-                while self._in_line and len(self._live) < self._max_live:
-                    self._live.append(self._in_line.popleft())
-                # What is cancelled before it was let in must not wait for a place to end.
-                gone = next((work for work in self._in_line if work.unwanted), None)
-                if gone is not None:
-                    self._in_line.remove(gone)
-                    self._live.appendleft(gone)
-                if self._live:
-                    self._live.rotate(-1)
-                    return self._live[-1]
-                if self._background:
-                    return self._background[0]
+                self._let_in()
+                if not self._live:
+                    self._share.settle()
+                    if self._background:
+                        return self._background.pick()
+                elif self._background and self._share.owes(self._background.mean_seconds):
+                    return self._background.pick()
+                else:
+                    return self._live.pick()
                 self._changed.wait()
         return None
 
-    def _account(self, work: _Work, seconds: float, over: bool) -> None:
-        work.busy_seconds += seconds
+    def _let_in(self) -> None:
+        """Begin what there is a place for, and what is cancelled: it mustn't wait to end."""
+        while self._in_line and len(self._live) < self._max_live:
+            # Whoever has fewest under way; of these, whoever came first.
+            first = min(self._in_line, key=lambda work: self._live.works_of(work.person))
+            self._in_line.remove(first)
+            self._live.join(first)
+        for line, turns in ((self._in_line, self._live), (self._behind, self._background)):
+            for work in [work for work in line if work.unwanted]:
+                line.remove(work)
+                turns.join(work)
+        for work in list(self._behind):
+            full = len(self._background) >= self._max_background
+            if not full and not (work.heavy and any(other.heavy for other in self._background)):
+                self._behind.remove(work)
+                self._background.join(work)
+
+    def _account(self, work: Work, seconds: float, over: bool) -> None:
         with self._changed:
+            turns = self._background if work.background else self._live
+            turns.charge(work, seconds)
             if not work.background:
-                self._turn_seconds = _running_mean(self._turn_seconds, seconds)
+                if self._background:
+                    self._share.others_had(seconds)
+            elif self._live:
+                self._share.had(seconds)
             if over:
-                (self._background if work.background else self._live).remove(work)
-                if not (work.background or work.unwanted):
-                    self._generation_seconds = _running_mean(
+                turns.leave(work)
+                if work.paces and not (work.background or work.unwanted or work.failed):
+                    self._generation_seconds = running_mean(
                         self._generation_seconds, work.busy_seconds
                     )
 
     # -- asked from any thread ----------------------------------------------------------------
 
+    def _everything(self) -> list[Work]:
+        return [*self._live, *self._in_line, *self._background, *self._behind]
+
     def _cancel_owner(self, owner: str) -> int:
-        theirs = [
-            work
-            for work in (*self._in_line, *self._live, *self._background)
-            if work.owner == owner and not work.unwanted
-        ]
+        theirs = [work for work in self._everything() if work.owner == owner and not work.unwanted]
         for work in theirs:
             work.cancelled = True
         return len(theirs)
 
-    def _drop(self, work: _Work, *, abandoned: bool) -> None:
+    def drop(self, work: Work, *, abandoned: bool) -> None:
+        """For tickets: the work is cancelled; `abandoned` also says that nobody reads it."""
         with self._changed:
             if not work.over:
                 work.cancelled = True
                 work.abandoned = work.abandoned or abandoned
                 self._changed.notify_all()
 
-    def _wait_event(self, work: _Work) -> Wait:
-        """Where `work` stands: place 0 takes turns, 1 is the next to be let in."""
+    def wait_event(self, work: Work) -> Wait:
+        """For tickets: where `work` stands. Place 0 takes turns, 1 is the next to be let in."""
         with self._changed:
             if work in self._in_line:
                 place = self._in_line.index(work) + 1
                 mean = self._generation_seconds
                 return Wait(place=place, expected_seconds=None if mean is None else place * mean)
             if work.background:
-                return Wait(place=len(self._live) + len(self._in_line))
-            mean, others = self._turn_seconds, max(len(self._live) - 1, 0)
+                ahead = self._behind.index(work) + 1 if work in self._behind else 0
+                return Wait(place=len(self._live) + len(self._in_line) + ahead)
+            mean, others = self._live.mean_seconds, max(len(self._live) - 1, 0)
             return Wait(place=0, expected_seconds=None if mean is None else others * mean)
-
-
-class Ticket:
-    """What `submit` gives back: the way to the items of one piece of work.
-
-    Read it once, as an iterator or as an asynchronous iterator. A ticket that nobody holds any
-    more ends its work.
-    """
-
-    def __init__(self, scheduler: Scheduler, work: _Work) -> None:
-        self._scheduler = scheduler
-        self._work = work
-        weakref.finalize(self, scheduler._drop, work, abandoned=True).atexit = False
-
-    def cancel(self) -> None:
-        """End the work at its next round boundary; what it says at its end is delivered."""
-        self._scheduler._drop(self._work, abandoned=False)
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the work was cancelled or superseded."""
-        return self._work.cancelled
-
-    @property
-    def over(self) -> bool:
-        """Whether the engine is through with the work."""
-        return self._work.over
-
-    def __iter__(self) -> Iterator[Any]:
-        work, patience = self._work, self._scheduler._wait_seconds
-        try:
-            while True:
-                items, over = work.take()
-                yield from items
-                if over:
-                    work.raise_error()
-                    return
-                if not items and not work.wait(patience):
-                    yield self._scheduler._wait_event(work)
-        finally:
-            self._scheduler._drop(work, abandoned=True)
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        async for batch in self.batches():
-            for item in batch:
-                yield item
-
-    async def batches(self, min_interval: float = 0.0) -> AsyncIterator[list[Any]]:
-        """All items that have arrived, together, at most every `min_interval` seconds.
-
-        Raises:
-            Exception: whatever the work's iterator raised, after what it had yielded.
-            SchedulerClosed: the scheduler was closed before the work was finished.
-        """
-        work, patience = self._work, self._scheduler._wait_seconds
-        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-        work.listen(lambda: loop.call_soon_threadsafe(arrived.set))
-        try:
-            while True:
-                arrived.clear()
-                items, over = work.take()
-                if items:
-                    yield items
-                if over:
-                    work.raise_error()
-                    return
-                if items and min_interval > 0:
-                    await _quiet_or_over(work, arrived, loop.time() + min_interval)
-                elif not items:
-                    try:
-                        # not wait_for: on 3.11 it can swallow the consumer's cancellation
-                        async with asyncio.timeout(patience):
-                            await arrived.wait()
-                    except TimeoutError:
-                        yield [self._scheduler._wait_event(work)]
-        finally:
-            work.listen(None)
-            self._scheduler._drop(work, abandoned=True)
-
-
-class _Work:
-    """One piece of work: its iterator, and the items on their way to the consumer."""
-
-    def __init__(self, make_iterator: MakeIterator, owner: str | None, background: bool) -> None:
-        self.owner = owner
-        self.background = background
-        self.cancelled = False
-        self.abandoned = False
-        self.over = False
-        self.busy_seconds = 0.0
-        self._make_iterator: MakeIterator | None = make_iterator
-        self._iterator: Iterator[Any] | None = None
-        self._items: deque[Any] = deque()
-        self._error: BaseException | None = None
-        self._arrived = threading.Condition()
-        self._listener: Callable[[], object] | None = None
-
-    @property
-    def unwanted(self) -> bool:
-        return self.cancelled or self.abandoned
-
-    # -- on the engine thread -----------------------------------------------------------------
-
-    def turn(self) -> bool:
-        """Advance to the next round boundary; True if that was the end."""
-        if self.abandoned or (self.cancelled and self._iterator is None):
-            self.end()
-            return True
-        was_cancelled, flushed = self.cancelled, time.monotonic()
-        try:
-            if self._iterator is None:
-                assert self._make_iterator is not None
-                self._iterator = iter(self._make_iterator(lambda: self.unwanted))
-                self._make_iterator = None
-            for item in self._iterator:
-                self._items.append(item)
-                if isinstance(item, Done):
-                    break
-                if not isinstance(item, _WITHIN_A_TURN):
-                    # An iterator that was told to stop and went on for a round is closed.
-                    if was_cancelled:
-                        break
-                    self._wake()
-                    return False
-                if time.monotonic() - flushed > _FLUSH_SECONDS:
-                    flushed = time.monotonic()
-                    self._wake()
-        except Exception as error:
-            self.end(error)
-        else:
-            self.end()
-        return True
-
-    def end(self, error: BaseException | None = None) -> None:
-        """Close the iterator and tell the consumer; the first error counts."""
-        close = getattr(self._iterator, "close", None)
-        if close is not None:
-            try:
-                close()
-            except Exception as closing:
-                error = error or closing
-        self._iterator = self._make_iterator = None  # lets go of the cache at once
-        self._error = error
-        self.over = True
-        self._wake()
-
-    def _wake(self) -> None:
-        with self._arrived:
-            self._arrived.notify_all()
-            if self._listener is not None:
-                try:
-                    self._listener()
-                except RuntimeError:  # its event loop is closed: nobody reads this any more
-                    self.abandoned = True
-
-    # -- on the consumer's thread -------------------------------------------------------------
-
-    def take(self) -> tuple[list[Any], bool]:
-        """What has arrived, and whether that was all."""
-        over = self.over  # read first: all items were there before it was set
-        # As many as there are now: a producer that keeps pace must not hold the consumer here.
-        return [self._items.popleft() for _ in range(len(self._items))], over
-
-    def wait(self, seconds: float) -> bool:
-        """Whether something arrived within `seconds`."""
-        with self._arrived:
-            return self._arrived.wait_for(lambda: bool(self._items) or self.over, seconds)
-
-    def listen(self, listener: Callable[[], object] | None) -> None:
-        """Have `listener` called from the engine thread whenever something arrived."""
-        with self._arrived:
-            self._listener = listener
-
-    def raise_error(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-
-async def _quiet_or_over(work: _Work, arrived: asyncio.Event, deadline: float) -> None:
-    """Let items gather until the deadline (on the loop's clock), but an end is told at once."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout_at(deadline):
-            while not work.over:
-                arrived.clear()
-                await arrived.wait()
-
-
-def _running_mean(mean: float | None, value: float) -> float:
-    return value if mean is None else mean + _PACE_WEIGHT * (value - mean)

@@ -44,6 +44,9 @@ class FakeEngine:
     def window_for(self, k: int) -> int:
         return 4 * math.ceil((k + 1) / 4)
 
+    def stream(self, request: Request, cancelled=lambda: False, *, on_logits=None):
+        yield from self.generate(request, on_logits=on_logits).events
+
     def generate(self, request: Request, *, on_logits=None) -> Generated:
         self.asked.append(request)
         speculative = request.k > 0
@@ -189,6 +192,9 @@ def test_summary_has_the_figures_of_all_prompts_together():
         "window": 8,
         "rule": "coupled",
         "promised": True,
+        "policy": "fixed",
+        "verify_from": "start",
+        "reused": 0,
         "tokens": 10,
     }
 

@@ -107,3 +107,37 @@ def test_the_plan_follows_the_length_of_the_text():
     assert Request(prompt="a", plan=plan).plan_at(500, 30) == plan
     scheduled = Request(prompt="a", plan=LengthSchedule.standard(30))
     assert [scheduled.plan_at(n, 30).share for n in (127, 128)] == [0.3, 0.5]
+
+
+def test_a_policy_is_named_or_follows_from_the_confidence():
+    names = [
+        Request(prompt="a", **fields).policy_name
+        for fields in ({}, {"confidence": 0.5}, {"draft_policy": "auto"})
+    ]
+    assert names == ["fixed", "confidence", "auto"]
+    adaptive = Request(prompt="a", k=3, draft_policy="adaptive", confidence=0.4)
+    assert str(adaptive.policy) == "adaptive:0.4"
+    assert adaptive.policy is not adaptive.policy  # each generation has its own
+    assert str(Request(prompt="a", draft_policy="confidence").policy) == "confidence:0.6"
+    assert str(Request(prompt="a", draft_policy="auto").policy) == "auto"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"draft_policy": "clever"}, "one of fixed, confidence, adaptive, auto, got 'clever'"),
+        ({"draft_policy": "auto", "confidence": 0.5}, "'auto' looks at no confidence"),
+        ({"draft_policy": "fixed", "confidence": 0.5}, "'fixed' looks at no confidence"),
+        ({"verify_from": "middle"}, "one of start, first_skipped, got 'middle'"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_with_what_is_allowed(fields, words):
+    with pytest.raises(RequestError, match=words):
+        Request(prompt="a", **fields)
+
+
+def test_plain_decoding_of_a_request_has_no_drafts_and_the_same_text():
+    request = Request(
+        prompt="a", k=5, draft_policy="adaptive", confidence=0.4, verify_from="first_skipped"
+    )
+    assert request.plainly() == Request(prompt="a", k=0)

@@ -1,0 +1,157 @@
+"""What an engine learns of its own rounds: what drafts cost here, and how often they are kept.
+
+Costs are kept as ratios to the forward of the same round's window: what slows the machine down
+for a while slows both, so their ratio stays, and a round's times compare with an earlier one's.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict, deque
+from collections.abc import Hashable
+
+from .acceptance_record import AcceptanceRecord
+from .plan import SkipPlan
+from .policies import MAX_K, Outcome
+
+HELD = 15
+"""Rounds that a running median looks back on."""
+FEW = 3
+"""As long as fewer rounds were measured, a prediction stands in for the missing ones."""
+PLANS = 256
+"""Plans that are remembered; a search tries thousands."""
+REST, REST_PER_DRAFT = 0.05, 0.02
+"""Window forwards that a round's rest takes, and the rest of each draft, where nothing is known."""
+
+_Ratios = deque[float]
+
+
+def corners(n_layers: int) -> tuple[SkipPlan, SkipPlan, SkipPlan]:
+    """Nothing skipped, all attention, all MLP: what these cost tells what any plan costs."""
+    every = frozenset(range(n_layers))
+    return SkipPlan(n_layers), SkipPlan(n_layers, every), SkipPlan(n_layers, mlp=every)
+
+
+class Experience:
+    """Running medians of costs, by execution mode and window; acceptance, by plan and law.
+
+    One engine's, shared by all its requests.
+
+    Args:
+        n_layers: decoder layers of the model.
+    """
+
+    def __init__(self, n_layers: int) -> None:
+        self._corners = corners(n_layers)
+        self._costs: dict[tuple[str, int], _Costs] = {}
+        self._records: dict[Hashable, AcceptanceRecord] = {}
+
+    def observe(
+        self, plan: SkipPlan, outcome: Outcome, *, mode: str, window: int, slots: int
+    ) -> None:
+        """Take in the times of a round.
+
+        Args:
+            plan: that it drafted under.
+            mode: how forwards are executed.
+            window: rows of its verification.
+            slots: cache slots that attention read, a multiple of 128.
+        """
+        if outcome.window_ms > 0:
+            costs = self._costs.setdefault((mode, window), _Costs())
+            costs.observe(plan, slots, outcome)
+
+    def times(
+        self, plan: SkipPlan, most: int, *, mode: str, window: int, slots: int
+    ) -> tuple[float, ...]:
+        """What a round with 0, 1, …, `most` drafts takes, in forwards of its window.
+
+        A plan, mode or window that wasn't met is predicted from those that were.
+        """
+        costs = self._nearest(mode, window)
+        step = costs.step(plan, slots, self._predicted(plan, costs))
+        return tuple(1 + k * step + costs.rest(k) for k in range(most + 1))
+
+    def record(self, key: Hashable) -> AcceptanceRecord:
+        """What is remembered of drafts made in this way (plan, rule, temperatures)."""
+        record = self._records.pop(key, None) or AcceptanceRecord()
+        self._records[key] = record  # the newest is the last
+        if len(self._records) > PLANS:
+            del self._records[next(iter(self._records))]
+        return record
+
+    def forget_texts(self) -> None:
+        """Forget acceptance, keep costs: what a warm-up writes says nothing of real texts."""
+        self._records.clear()
+
+    def _nearest(self, mode: str, window: int) -> _Costs:
+        """The costs of this mode and window, else of a like one, else none."""
+        if not self._costs:
+            return _Costs()
+        nearest = min(
+            self._costs,
+            key=lambda known: (known[0] != mode, abs(known[1] - window), -self._costs[known].seen),
+        )
+        return self._costs[nearest]
+
+    def _predicted(self, plan: SkipPlan, costs: _Costs) -> float:
+        """A draft step under a plan: the whole one's cost, less what the skipped branches cost."""
+        whole, no_attention, no_mlp = self._corners
+        known = [costs.measured(corner) for corner in (whole, no_attention, no_mlp)]
+        if None in known:
+            return 1 - plan.share
+        full, bare_attention, bare_mlp = (float(ratio or 0.0) for ratio in known)
+        saved = (full - bare_attention) * len(plan.attention) + (full - bare_mlp) * len(plan.mlp)
+        return max(full - saved / plan.n_layers, 0.0)
+
+
+class _Costs:
+    """Ratios to the window's forward: of a draft step by plan and slots, of the rest by k."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self._steps: dict[SkipPlan, dict[int, _Ratios]] = defaultdict(dict)
+        self._rests: dict[int, _Ratios] = {}
+
+    def observe(self, plan: SkipPlan, slots: int, outcome: Outcome) -> None:
+        self.seen += 1
+        k, window = outcome.drafted, outcome.window_ms
+        if k:
+            if len(self._steps) >= PLANS and plan not in self._steps:
+                ends = corners(plan.n_layers)
+                del self._steps[next(known for known in self._steps if known not in ends)]
+            steps = self._steps[plan].setdefault(slots, deque(maxlen=HELD))
+            steps.append(outcome.draft_ms / k / window)
+        rest = outcome.verify_ms - window + outcome.other_ms
+        self._rests.setdefault(k, deque(maxlen=HELD)).append(rest / window)
+
+    def measured(self, plan: SkipPlan, slots: int = 0) -> float | None:
+        """A draft step under a plan, at the nearest number of slots; None where never met."""
+        by_slots = self._steps.get(plan)
+        if not by_slots:
+            return None
+        return statistics.median(by_slots[min(by_slots, key=lambda known: abs(known - slots))])
+
+    def step(self, plan: SkipPlan, slots: int, predicted: float) -> float:
+        """A draft step, measured, or predicted as long as it hardly was."""
+        by_slots = self._steps.get(plan)
+        if not by_slots:
+            return predicted
+        ratios = by_slots[min(by_slots, key=lambda known: abs(known - slots))]
+        return statistics.median([*ratios, *[predicted] * (FEW - len(ratios))])
+
+    def rest(self, k: int) -> float:
+        """What a round with k drafts takes beside its forwards."""
+        known = {n: statistics.median(ratios) for n, ratios in self._rests.items()}
+        if k in known:
+            return known[k]
+        below = max((n for n in known if n < k), default=None)
+        above = min((n for n in known if n > k), default=None)
+        if below is not None and above is not None:
+            share = (k - below) / (above - below)
+            return known[below] + share * (known[above] - known[below])
+        if below is not None:
+            return known[below] + REST_PER_DRAFT * (k - below)
+        if above is not None:
+            return max(known[above] - REST_PER_DRAFT * (above - k), 0.0)
+        return REST + REST_PER_DRAFT * min(k, MAX_K)
