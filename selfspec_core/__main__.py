@@ -177,7 +177,8 @@ def _escaped(text: str) -> str:
 
 def _engine(options: argparse.Namespace) -> Engine:
     engine = Engine(
-        load(options.model, device=options.device, dtype=options.dtype, progress=_report)
+        load(options.model, device=options.device, dtype=options.dtype, progress=_report),
+        mode=options.mode,
     )
     print(engine.execution, file=sys.stderr)
     if getattr(options, "k", 0) is None:

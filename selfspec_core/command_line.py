@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from .execution import MODES
+
 EXAMPLE_PROMPTS = Path(__file__).resolve().parent.parent / "assets" / "prompts.jsonl"
 """The project's own prompts."""
 
@@ -18,6 +20,7 @@ def model_options() -> argparse.ArgumentParser:
     add("--model", default="builtin", help="builtin, hub id, folder or GGUF file")
     add("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     add("--dtype", default="auto", help="auto, bfloat16, float16 or float32")
+    add("--mode", default="auto", choices=MODES, help="how forwards are executed (default auto)")
     add("--json", action="store_true", help="machine-readable output")
     return parser
 

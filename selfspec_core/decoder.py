@@ -90,6 +90,10 @@ class ResidualDecoder:
         self._final_norm: Any = resolve(model, family.final_norm)
         self._head: Any = resolve(model, family.head)
         self._model = model
+        self.device: torch.device = self._embed.weight.device
+        """Where the weights are."""
+        self.dtype: torch.dtype = self._embed.weight.dtype
+        """Number type of the weights."""
         self.windows: dict[str, int | None] = {
             layer_type(config, i): attention_window(config, i) for i in range(self.n_layers)
         }
@@ -98,24 +102,30 @@ class ResidualDecoder:
         self._logit_multiplier = setting(config, family.logit_multiplier)
         self._logit_softcap = setting(config, family.logit_softcap)
 
-    def pack_head(self, make: Callable[[nn.Linear], nn.Module]) -> None:
-        """Let another module take the place of the linear that makes logits."""
-        if type(self._head) is nn.Linear:
-            self._head = make(self._head)
-            parent, _, name = self.family.head.rpartition(".")
-            setattr(resolve(self._model, parent or None) or self._model, name, self._head)
+    def pack_head(
+        self,
+        make: Callable[[nn.Linear], nn.Module],
+        make_embedding: Callable[[nn.Module], nn.Module] | None = None,
+    ) -> None:
+        """Let another module take the place of the linear that makes logits.
 
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        device: torch.device = self._embed.weight.device
-        return device
+        Args:
+            make: makes it.
+            make_embedding: makes an embedding that reads the head's weight, for models whose
+                embedding is the head's weight; None leaves the embedding as it is.
+        """
+        if type(self._head) is not nn.Linear:
+            return
+        tied = type(self._embed) is nn.Embedding and self._embed.weight is self._head.weight
+        self._head = make(self._head)
+        self._put(self.family.head, self._head)
+        if tied and make_embedding is not None:
+            self._embed = make_embedding(self._head)
+            self._put(self.family.embed, self._embed)
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Number type of the weights."""
-        dtype: torch.dtype = self._embed.weight.dtype
-        return dtype
+    def _put(self, path: str, module: nn.Module) -> None:
+        parent, _, name = path.rpartition(".")
+        setattr(resolve(self._model, parent) if parent else self._model, name, module)
 
     def forward(
         self,

@@ -6,7 +6,6 @@ Everything that decodes — page, command line, benchmark, tests — goes throug
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from .execution import (
     why_not_compiled,
 )
 from .experience import Experience, corners
+from .generated import Generated
 from .generation import Generation
 from .loading import LoadedModel
 from .native.build import Unavailable, is_built
@@ -37,39 +37,6 @@ __all__ = ["Engine", "Generated", "Request", "RequestError"]
 
 WARM_UP_ROUNDS, LONG_WARM_UP = 4, 0.5
 """Rounds of a plan that are timed at the warm-up, and seconds after which fewer will do."""
-
-
-@dataclass(frozen=True)
-class Generated:
-    """A whole generation.
-
-    Args:
-        events: all of them, `Start` first and `Done` last; a trace.
-    """
-
-    events: tuple[Event, ...]
-
-    @property
-    def start(self) -> Start:
-        """The request as it was understood."""
-        assert isinstance(self.events[0], Start)
-        return self.events[0]
-
-    @property
-    def done(self) -> Done:
-        """The figures, the whole text and its ids."""
-        assert isinstance(self.events[-1], Done)
-        return self.events[-1]
-
-    @property
-    def text(self) -> str:
-        """The text that was written."""
-        return self.done.text
-
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        """Its token ids."""
-        return self.done.tokens
 
 
 class Engine:
@@ -137,6 +104,11 @@ class Engine:
     def _stay_eager(self, reason: str | None) -> None:
         done = make_eager(self.decoder)
         self.execution = f"{EAGER}: {done}" + (f"; not compiled: {reason}" if reason else "")
+
+    @property
+    def building(self) -> bool:
+        """Whether a change to compiled execution is still to come."""
+        return self._building is not None
 
     def settle(self) -> bool:
         """Change to compiled execution if its kernels are ready and nobody is being served.

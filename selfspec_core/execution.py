@@ -7,8 +7,12 @@ are called, so a new plan compiles nothing.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -16,6 +20,9 @@ from .decoder import ResidualDecoder
 from .native import build
 from .native.branches import go_native
 from .packing import OneDnnLinear, pack, packs
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 MODES = ("auto", "eager", "compiled")
 EAGER, COMPILED = "eager", "compiled"
@@ -73,12 +80,35 @@ def make_compiled(decoder: ResidualDecoder, report: Callable[[float], None] | No
     for done in go_native(decoder):
         if report is not None:
             report(done)
+    _give_back()
     branches = [branch for pair in decoder.branches for branch in pair]
     native = sum(branch.native is not None for branch in branches)
     if native == len(branches):
         return "every branch one call into kernels built for this processor"
     reasons = ", ".join(sorted({branch.why_eager for branch in branches if branch.why_eager}))
     return f"{native} of {len(branches)} branches in kernels built for this processor ({reasons})"
+
+
+def _give_back() -> None:
+    """Return the originals' memory to the system, where the C library would keep it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
+
+
+def settling(engine: Engine, *, pause: float = 0.02) -> Iterator[None]:
+    """Let an engine change to its compiled kernels when they are built, as work in slices.
+
+    Args:
+        engine: made with `background`.
+        pause: seconds of a slice in which they weren't ready.
+    """
+    while engine.building:
+        if engine.settle():
+            engine.warm_up()
+        else:
+            time.sleep(pause)
+        yield
 
 
 class Building:

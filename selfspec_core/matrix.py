@@ -32,7 +32,9 @@ def run(options: argparse.Namespace, prompts: Sequence[str]) -> int:
         task = progress.add_task("", total=len(cells))
         for number, cell in enumerate(cells):
             if engine is None or engine.loaded.info.dtype != cell.dtype:
-                engine = Engine(load(options.model, device=options.device, dtype=cell.dtype))
+                engine = Engine(
+                    load(options.model, device=options.device, dtype=cell.dtype), mode=options.mode
+                )
             chosen = [prompts[number % len(prompts)]] if options.covering else prompts
             progress.update(task, description=f"{number + 1}/{len(cells)} {_named(cell)}")
             results = _results(engine, cell, chosen, options)

@@ -37,7 +37,8 @@ def engine_of(options: argparse.Namespace) -> Engine:
         say(progress.message)
 
     engine = Engine(
-        load(options.model, device=options.device, dtype=options.dtype, progress=report)
+        load(options.model, device=options.device, dtype=options.dtype, progress=report),
+        mode=options.mode,
     )
     say(engine.execution)
     return engine

@@ -18,7 +18,7 @@ from ..branch import ATTENTION, Branch, Context
 from ..cache import KVCache
 from ..decoder import ResidualDecoder
 from ..packing import linears_of
-from .weights import LANES, NativeLinear, pack_together, packable, padded_bias
+from .weights import LANES, NativeLinear, TiedEmbedding, pack_together, packable, padded_bias
 
 RMS, GEMMA, LAYER = 0, 1, 2
 _ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}
@@ -54,7 +54,7 @@ def go_native(decoder: ResidualDecoder) -> Iterator[float]:
                 branch.native, branch.why_eager = None, str(reason)
             _pack_rest(branch.module)
         yield (index + 1) / (decoder.n_layers + 1)
-    decoder.pack_head(NativeLinear)
+    decoder.pack_head(NativeLinear, TiedEmbedding)
     check(decoder)
     yield 1.0
 

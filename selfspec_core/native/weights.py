@@ -67,6 +67,40 @@ class NativeLinear(PackedLinear):
         return unpacked(self.packed, self.out_features)
 
 
+class TiedEmbedding(nn.Module):
+    """An `nn.Embedding` that reads its rows out of the packed weight of the head.
+
+    A deep copy is a plain `nn.Embedding` again.
+
+    Args:
+        head: whose weight it is too, [vocabulary, D].
+    """
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        assert isinstance(head, NativeLinear)
+        self._packed, self._count = head.packed, head.out_features
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[...] token ids → [..., D]."""
+        rows = self._packed[ids // LANES, :, ids % LANES]  # [..., D / P, P]
+        return rows.flatten(-2)
+
+    @property
+    def weight(self) -> Tensor:
+        """[vocabulary, D] a plain copy of the weight."""
+        return unpacked(self._packed, self._count)
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "weight"] = self.weight
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> nn.Embedding:
+        return nn.Embedding.from_pretrained(self.weight)
+
+
 def pack_together(parent: nn.Module, names: tuple[str, ...]) -> Tensor:
     """Pack several linears that read the same into one weight, each keeping its part as a view.
 

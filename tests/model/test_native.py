@@ -280,3 +280,16 @@ def test_a_request_from_the_engine_uses_the_whole_machine_path():
     )
     one = Request(prompt_ids=prompt, k=2, plan=SkipPlan.parse("1", 4), max_new_tokens=24)
     assert engine.generate(one).tokens == eager.generate(one).tokens
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_tied_embedding_is_held_once_and_reads_the_same(dtype):
+    model = tiny("llama", **WIDE, tie_word_embeddings=True).to(dtype)
+    weight = model.model.embed_tokens.weight.clone()
+    make_compiled(ResidualDecoder(model))
+    embedding = model.model.embed_tokens
+    assert not list(embedding.parameters())
+    text = ids(12)[None]
+    assert torch.equal(embedding(text), weight[text])
+    assert torch.equal(copy.deepcopy(model).model.embed_tokens.weight, weight)
+    assert torch.equal(model.state_dict()["model.embed_tokens.weight"], weight)
