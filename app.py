@@ -6,7 +6,10 @@ import argparse
 import os
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # read when gradio is imported
+os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "64")  # each error has a table made of them
 
+from ui.limits import Limits
+from ui.model_picker import LOCAL
 from ui.recorded import WELCOME, read_recording
 from ui.session import Studio
 from ui.studio import build, launch_options
@@ -32,19 +35,43 @@ def arguments() -> argparse.ArgumentParser:
         "--models",
         nargs="+",
         metavar="NAME",
-        help="for operators: the only models that may be loaded",
+        help="for operators: the only models that may be loaded; people choose among them on the "
+        "page (the model is everybody's)",
+    )
+    parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="for operators: a limit, over its SELFSPEC_NAME in the environment; repeatable "
+        "(docs/hosting.md has them all)",
+    )
+    parser.add_argument(
+        "--fixed-model",
+        action="store_true",
+        help="nobody changes the model from the page, which without this and --models is possible "
+        "where the server listens to this computer only",
     )
     return parser
 
 
 def main(argv: list[str] | None = None) -> None:
     """Serve until interrupted."""
-    options = arguments().parse_args(argv)
+    parser = arguments()
+    options = parser.parse_args(argv)
+    try:
+        limits = Limits.read(os.environ, options.limit)
+    except ValueError as error:
+        parser.error(str(error))
+    host = options.host or os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1"
+    allowed = tuple(options.models or limits.models) or None
     studio = Studio(
         options.model,
         device=options.device,
         dtype=options.dtype,
-        allowed=tuple(options.models) if options.models else None,
+        allowed=allowed,
+        limits=limits,
+        switchable=not options.fixed_model and (allowed is not None or host in LOCAL),
         recording=read_recording() if WELCOME.exists() else None,
     )
     studio.start_loading()

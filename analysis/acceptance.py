@@ -11,7 +11,6 @@ round, as decoding would.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,119 +18,21 @@ import torch
 from torch import Tensor
 
 from selfspec_core.acceptance import COUPLED, REJECTION, acceptance_ratio, expected_acceptance
+from selfspec_core.drafting import ConfidenceStop, FixedLength
 from selfspec_core.engine import Engine
 from selfspec_core.noise import Purpose, gumbel
 from selfspec_core.plan import SkipPlan
 from selfspec_core.request import Request
 from selfspec_core.sampling import Laws, laws_of
 
+from .acceptance_table import Table, Walked
 from .chains import Chains
 from .reference import Reference
 
+__all__ = ["Predictor", "Table", "Walked"]
+
 _CHUNK = 128  # rows whose logits exist at a time
 _NEVER = 1e-3  # rounds less likely than this to get so far are not followed further
-
-
-@dataclass(frozen=True)
-class Walked:
-    """What decoding the texts would count.
-
-    Args:
-        drafted, accepted: draft tokens.
-        rounds: verification forwards.
-        tokens: written.
-    """
-
-    drafted: float
-    accepted: float
-    rounds: float
-    tokens: int
-
-    @property
-    def alpha(self) -> float:
-        """Accepted ÷ drafted; 0 where nothing was drafted."""
-        return self.accepted / self.drafted if self.drafted else 0.0
-
-    @property
-    def tau(self) -> float:
-        """Tokens a verification forward."""
-        return self.tokens / self.rounds
-
-
-@dataclass(frozen=True)
-class Table:
-    """Acceptance by position and depth, one entry a text.
-
-    Args:
-        given: [n, depth] for the round that begins when i tokens are written: the chance that
-            draft d is accepted, given the text and that the drafts before it were. 0 or 1
-            under `coupled` and greedily; `min(1, q(x)/p(x))` under `rejection`.
-        expected: [n, depth] the same, averaged over what the target might write there;
-            Σ min(p, q) under `rejection`, else `given`.
-        budgets: tokens that each text was allowed.
-    """
-
-    given: tuple[Tensor, ...]
-    expected: tuple[Tensor, ...]
-    budgets: tuple[int, ...]
-
-    @property
-    def depth(self) -> int:
-        """Longest draft that can be walked."""
-        return self.given[0].shape[1]
-
-    def by_depth(self) -> list[float]:
-        """Mean acceptance of the first, second, … draft of a round, where it is reached."""
-        means = []
-        for d in range(self.depth):
-            weights, sums = 0.0, 0.0
-            for given, expected in zip(self.given, self.expected, strict=True):
-                reach = given[: len(given) - d, :d].prod(-1) if d else torch.ones(len(given))
-                weights += float(reach.sum())
-                sums += float((reach * expected[: len(given) - d, d]).sum())
-            means.append(sums / weights if weights else 0.0)
-        return means
-
-    def walk(self, k: int) -> Walked:
-        """Go through every text round by round with k drafts each.
-
-        A round restarts behind a rejection, so not every position is equally likely to begin
-        one. Under `rejection` each position carries the probability that a round begins there.
-
-        Raises:
-            ValueError: k is more than the table is deep.
-        """
-        if not 0 <= k <= self.depth:
-            raise ValueError(f"this table holds drafts of up to {self.depth} tokens, not {k}")
-        totals = [
-            _walk(*each, k) for each in zip(self.given, self.expected, self.budgets, strict=True)
-        ]
-        drafted, accepted, rounds = (sum(column) for column in zip(*totals, strict=True))
-        return Walked(drafted, accepted, rounds, sum(len(given) for given in self.given))
-
-
-def _walk(given: Tensor, expected: Tensor, budget: int, k: int) -> tuple[float, float, float]:
-    """(drafted, accepted, rounds) of one text."""
-    passes, gains, n = given.tolist(), expected.tolist(), len(given)
-    begins = [1.0] + [0.0] * n  # the chance that a round begins with so many tokens written
-    drafted = accepted = rounds = 0.0
-    for i in range(n):
-        reach = begins[i]
-        if reach == 0:
-            continue
-        limit = min(k, budget - i - 1)
-        rounds += reach
-        drafted += reach * limit  # drafts past an end token are drafted too
-        for d in range(min(limit, n - i)):
-            accepted += reach * gains[i][d]
-            begins[i + d + 1] += reach * (1 - passes[i][d])
-            reach *= passes[i][d]
-            if reach == 0:
-                break
-        else:
-            if i + limit < n:
-                begins[i + limit + 1] += reach
-    return drafted, accepted, rounds
 
 
 class Predictor:
@@ -140,10 +41,12 @@ class Predictor:
     Args:
         engine: the model.
         reference: the target's texts.
-        request: the rule, the laws and the seed that the texts were written with.
+        request: the rule, the laws and the seed that the texts were written with, and the draft
+            policy: fixed, or stopping by confidence. Its plan and k don't matter.
 
     Raises:
-        ValueError: a lossy rule, whose text isn't the target's own.
+        ValueError: a lossy rule, whose text isn't the target's own, or a draft policy that
+            follows what happens while it decodes.
     """
 
     def __init__(self, engine: Engine, reference: Reference, request: Request) -> None:
@@ -152,6 +55,13 @@ class Predictor:
                 f"acceptance under {request.rule!r} can't be predicted over the target's text, "
                 f"since it writes another one: choose {COUPLED} or {REJECTION}"
             )
+        policy = request.policy
+        if not isinstance(policy, FixedLength):
+            raise ValueError(
+                f"acceptance with the draft policy {str(policy)!r} can't be predicted, since it "
+                "follows what decoding meets: choose fixed or confidence"
+            )
+        self._stop = policy.threshold if isinstance(policy, ConfidenceStop) else None
         self.engine, self.reference, self.request = engine, reference, request
         device = reference.decoder.device
         texts = reference.texts
@@ -183,7 +93,7 @@ class Predictor:
         candidates, texts = len(plans), len(self.reference.texts)
         n = int(self._counts.max())
         shape = (candidates * texts, n, depth)  # groups g = candidate · texts + text
-        given, expected = torch.zeros(shape), torch.zeros(shape)
+        given, expected, onward = torch.zeros(shape), torch.zeros(shape), torch.ones(*shape, 2)
         chains = Chains(self.reference, plans)
         counts = self._counts.repeat(candidates)  # [G]
         starts = torch.arange(n, device=counts.device).expand(len(counts), n)  # [G, R]
@@ -191,9 +101,10 @@ class Predictor:
         reach = valid.float()
         for d in range(depth):
             h = chains.step(starts, d)  # [G, R, D]
-            passes, gains = self._judge(h[valid], starts, valid, d, draft_temperature)
+            passes, gains, goes_on = self._judge(h[valid], starts, valid, d, draft_temperature)
             groups, rows = (valid.nonzero()[:, 0].cpu(), starts[valid].cpu())
             given[groups, rows, d], expected[groups, rows, d] = passes.cpu(), gains.cpu()
+            onward[groups, rows, d] = goes_on.cpu()
             reach = reach.masked_scatter(valid, reach[valid] * passes)
             going = valid & (reach > _NEVER) & (starts + d + 1 < counts[:, None])
             width = int(going.sum(-1).max())
@@ -210,46 +121,83 @@ class Predictor:
             rows = part[candidate * texts : (candidate + 1) * texts]
             return tuple(row[:size] for row, size in zip(rows, sizes, strict=True))
 
+        stops = self._stop is not None
         return [
-            Table(texts_of(given, c), texts_of(expected, c), budgets) for c in range(candidates)
+            Table(
+                texts_of(given, c),
+                texts_of(expected, c),
+                budgets,
+                texts_of(onward, c) if stops else None,
+            )
+            for c in range(candidates)
         ]
 
     # -- verdicts -------------------------------------------------------------------------------
 
     def _judge(
         self, h: Tensor, starts: Tensor, valid: Tensor, d: int, draft_temperature: float | None
-    ) -> tuple[Tensor, Tensor]:
-        """([N] chance given the text, [N] expected) of draft d of the valid rows [N, D]."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Draft d of the valid rows [N, D].
+
+        Returns:
+            [N] the chance that it is accepted given the text, [N] expected, and [N, 2] that
+            more is drafted after it where it is accepted and where not.
+        """
         sampling = self.request.sampling
         if draft_temperature is not None and not sampling.greedy:
             sampling = sampling.at(draft_temperature)
-        plain = sampling.greedy and not (
-            sampling.looks_back or sampling.logit_bias or sampling.min_new_tokens
+        plain = (
+            sampling.greedy
+            and self._stop is None
+            and not (sampling.looks_back or sampling.logit_bias or sampling.min_new_tokens)
         )
         texts = valid.nonzero()[:, 0] % len(self.reference.texts)  # [N]
         written = starts[valid] + d  # [N] tokens written before the draft
         slots = self._starts[texts] + written  # [N] of the row that it is drafted at
         tokens = self.reference.tokens[texts, slots + 1]  # [N] what the text says
-        passes, gains = [], []
+        judged = []
         for part in torch.arange(len(h), device=h.device).split(_CHUNK):
             logits = self.reference.decoder.readout(h[part][None])[0, :, : self.engine.vocab_size]
             if plain:  # the law's likeliest, without making the law
                 agrees = (logits.max(-1).indices == tokens[part]).float()
-                passes.append(agrees)
-                gains.append(agrees)
+                judged.append((agrees, agrees, agrees.new_ones(len(agrees), 2)))
                 continue
             draft = self._laws(logits, sampling, texts[part], written[part])
             if self._expected:
                 target = self._target(texts[part], written[part])
-                log_p, log_q = target.log_probs, draft.log_law()
-                passes.append(acceptance_ratio(log_p, log_q, tokens[part]).reciprocal())
-                gains.append(expected_acceptance(log_p.exp(), log_q.exp(), REJECTION))
+                judged.append(self._by_ratio(draft, target, tokens[part]))
                 continue
             noise = None if draft.greedy else self._noise[slots[part] + 1 - self._first]
-            agrees = (draft.choose(noise) == tokens[part]).float()
-            passes.append(agrees)
-            gains.append(agrees)
-        return torch.cat(passes).clamp(max=1), torch.cat(gains)
+            judged.append(self._by_choice(draft, draft.choose(noise), tokens[part]))
+        passes, gains, onward = (torch.cat(column) for column in zip(*judged, strict=True))
+        return passes.clamp(max=1), gains, onward
+
+    def _by_choice(
+        self, draft: Laws, chosen: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Where the draft's token is known: greedily and under `coupled`."""
+        agrees = (chosen == tokens).float()
+        confidence = draft.log_probs.gather(-1, chosen[:, None]).exp()  # [N, 1]
+        return agrees, agrees, self._goes_on(confidence).expand(-1, 2)
+
+    def _by_ratio(self, draft: Laws, target: Laws, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Where the draft's token is drawn: an accepted one is the text's, others are q − p."""
+        log_p, log_q = target.log_probs, draft.log_law()
+        p, q = log_p.exp(), log_q.exp()
+        passes = acceptance_ratio(log_p, log_q, tokens).reciprocal()
+        onward = torch.ones(len(tokens), 2, device=p.device)
+        if self._stop is not None:
+            onward[:, :1] = self._goes_on(q.gather(-1, tokens[:, None]))
+            surplus = (q - p).clamp(min=0)  # [N, V] the law of a rejected draft, but for its sum
+            mass = surplus.sum(-1).clamp(min=1e-12)
+            onward[:, 1] = (surplus * self._goes_on(q)).sum(-1) / mass
+        return passes, expected_acceptance(p, q, REJECTION), onward
+
+    def _goes_on(self, confidence: Tensor) -> Tensor:
+        """1 where more is drafted after a token of this probability in the draft, else 0."""
+        if self._stop is None:
+            return torch.ones_like(confidence)
+        return (confidence >= self._stop).float()
 
     def _laws(self, logits: Tensor, sampling: Any, texts: Tensor, written: Tensor) -> Laws:
         rows = list(zip(texts.tolist(), written.tolist(), strict=True))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from selfspec_core.decoder import Context
+from selfspec_core.branch import Context
 from selfspec_core.plan import SkipPlan
 
 from .reference import Reference, additive

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from selfspec_core.decoder import ATTENTION
+from selfspec_core.branch import ATTENTION
 from selfspec_core.plan import SkipPlan
 
 from .chains import Chains

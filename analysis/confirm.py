@@ -85,19 +85,30 @@ class Confirmation:
         for rows in (SINGLE_ROW, FOUR_ROWS):
             self._ends[rows] = []
 
-    def run(
-        self, prompts: Sequence[str], cancelled: Callable[[], bool] = lambda: False
-    ) -> Iterator[float]:
-        """Decode prompt by prompt; yields about how many seconds are left."""
-        begin = time.perf_counter()
+    def turns(self, prompts: Sequence[str]) -> Iterator[tuple[str | int, Request]]:
+        """What to decode next, and whose it is; give what came out to `take`."""
         for number, prompt in enumerate(prompts, start=1):
             names = list(self._ends)
             turn = number % len(names)  # whoever runs first changes from prompt to prompt
             for name in names[turn:] + names[:turn]:
-                if cancelled():
-                    return
-                self._ends[name].append(self._engine.generate(self._of(name, prompt)).done)
-            yield (time.perf_counter() - begin) / number * (len(prompts) - number)
+                yield name, self._of(name, prompt)
+
+    def take(self, name: str | int, done: Done) -> None:
+        """Count a decoded text."""
+        self._ends[name].append(done)
+
+    def run(
+        self, prompts: Sequence[str], cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[float]:
+        """Decode prompt by prompt; yields about how many seconds are left."""
+        begin, each = time.perf_counter(), len(self._ends)
+        for count, (name, request) in enumerate(self.turns(prompts), start=1):
+            if cancelled():
+                return
+            self.take(name, self._engine.generate(request).done)
+            if count % each == 0:
+                number = count // each
+                yield (time.perf_counter() - begin) / number * (len(prompts) - number)
 
     def results(self) -> dict[str, Measured]:
         """What came out, by name."""

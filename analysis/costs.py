@@ -27,8 +27,10 @@ class Judged:
 
     Args:
         plan, k: what was decoded.
-        predicted, measured: tokens per second, of an undisturbed machine.
-        wall: tokens per second by the clock, whatever else was running.
+        predicted: tokens per second by the clock.
+        measured: the same, of rounds as they are undisturbed, less what the machine loses to
+            disturbance on average. A moment when something else ran changes neither.
+        wall: tokens per second by the clock, whatever else was running just then.
         low, high: 95% interval of the prediction.
     """
 
@@ -67,6 +69,12 @@ class Costs:
     def worst_error(self) -> float | None:
         """Largest relative error of the judged speeds."""
         return max((j.error for j in self.judged), default=None)
+
+    @property
+    def clock_error(self) -> float | None:
+        """Median relative error against the bare clock, with all that else was running."""
+        errors = [abs(j.predicted - j.wall) / j.wall for j in self.judged]
+        return statistics.median(errors) if errors else None
 
 
 class Costing:
@@ -157,7 +165,7 @@ class Costing:
             choice.plan,
             choice.k,
             speed.tokens_per_second,
-            len(end.tokens) / seconds,
+            len(end.tokens) / seconds / model.disturbed,
             len(end.tokens) / wall,
             speed.low * scale,
             speed.high * scale,

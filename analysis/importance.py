@@ -1,8 +1,9 @@
 """Importance of every branch by every method, step by step, with the results so far.
 
-for step in importance(loaded, texts, plan=plan):
+texts = [text for text, _ in write_texts(engine, Request(max_new_tokens=64), prompts)]
+for step in importance(engine.loaded, texts, Settings(plan=plan)):
     print(step.message, step.seconds_left)
-step.importance.table()
+step.importance.table()  # a pandas frame; `figures` draws it
 """
 
 from __future__ import annotations

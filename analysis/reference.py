@@ -1,4 +1,4 @@
-"""Texts that the target wrote, and what it computed while reading them.
+"""What the target computes while reading texts that it wrote.
 
 Everything that scores plans without decoding reads from here: the streams before every
 branch, and the keys and values of every layer, of one parallel forward over each text.
@@ -7,70 +7,20 @@ branch, and the keys and values of every layer, of one parallel forward over eac
 from __future__ import annotations
 
 import copy
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from selfspec_core.decoder import ATTENTION, Branch, Context, ResidualDecoder
-from selfspec_core.engine import Engine
+from selfspec_core.branch import ATTENTION, Branch, Context
+from selfspec_core.decoder import ResidualDecoder
 from selfspec_core.plan import SkipPlan
-from selfspec_core.request import Request
 
+from .texts import Text, write_texts
 
-@dataclass(frozen=True)
-class Text:
-    """One text of the target.
-
-    Args:
-        prompt_ids: at least one token.
-        written: what the target wrote, at least one token.
-        budget: how many it was allowed; fewer were written where an end token came first.
-    """
-
-    prompt_ids: tuple[int, ...]
-    written: tuple[int, ...]
-    budget: int
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """Prompt and written tokens."""
-        return self.prompt_ids + self.written
-
-
-def write_texts(
-    engine: Engine,
-    request: Request,
-    prompts: Sequence[str],
-    *,
-    cancelled: Callable[[], bool] = lambda: False,
-) -> Iterator[tuple[Text, float]]:
-    """Let the target answer the prompts by plain decoding, once for all plans.
-
-    Args:
-        engine: the model.
-        request: sampling, seed, rule and budget; its plan and k don't matter.
-        prompts: one text each.
-        cancelled: asked before each; True ends it.
-
-    Yields:
-        each text, and about how many seconds the rest will take.
-    """
-    begin = time.perf_counter()
-    plain = replace(request, k=0, plan=None, confidence=None, window=request.window or 4)
-    for number, prompt in enumerate(prompts, start=1):
-        if cancelled():
-            return
-        generated = engine.generate(replace(plain, prompt=prompt, prompt_ids=None))
-        ids = generated.start.prompt_ids
-        budget = min(request.max_new_tokens, engine.context - len(ids))
-        left = (time.perf_counter() - begin) / number * (len(prompts) - number)
-        if generated.tokens:
-            yield Text(ids, generated.tokens, budget), left
+__all__ = ["Reference", "Text", "additive", "write_texts"]
 
 
 class Reference:

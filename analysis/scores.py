@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -19,14 +20,16 @@ SCORES: dict[str, str] = {
 """Score choices, in words. All are in nats a token, and higher is better."""
 
 
-def token_scores(score: str, logits: Tensor, written: Tensor, whole: Tensor) -> Tensor:
+def token_scores(
+    score: str, logits: Tensor, written: Tensor, whole: Tensor | None = None
+) -> Tensor:
     """The score of every written token.
 
     Args:
         score: one of `SCORES`.
         logits: [B, N, V].
         written: [N] token ids.
-        whole: [1, N, V] log-probabilities of the whole model.
+        whole: [1, N, V] log-probabilities of the whole model, for `kl`.
 
     Returns:
         [B, N]
@@ -38,6 +41,7 @@ def token_scores(score: str, logits: Tensor, written: Tensor, whole: Tensor) -> 
         others = logits.scatter(-1, index, float("-inf"))
         return logits.gather(-1, index)[..., 0] - others.amax(dim=-1)
     if score == KL:
+        assert whole is not None, "kl is of a law against the whole model's"
         law = torch.log_softmax(logits, dim=-1)
         return -(whole.exp() * (whole - law)).sum(dim=-1)
     raise ValueError(f"a score is one of {', '.join(SCORES)}, got {score!r}")
@@ -62,9 +66,13 @@ class Objective:
     ) -> None:
         self.stack, self.reading, self.score = stack, reading, score
         self._cancelled = cancelled
+
+    @cached_property
+    def _whole(self) -> Tensor:
+        """[1, N, V] log-probabilities of the whole model; only `kl` asks for them."""
         with torch.no_grad():
-            final = stack.run_layers(reading.h, reading.context)
-            self._whole = torch.log_softmax(stack.readout(final).float(), dim=-1)  # [1, N, V]
+            final = self.stack.run_layers(self.reading.h, self.reading.context)
+            return torch.log_softmax(self.stack.readout(final).float(), dim=-1)
 
     @property
     def n_rows(self) -> int:
@@ -90,7 +98,8 @@ class Objective:
     def of_final(self, h: Tensor) -> Tensor:
         """The stream after the last layer, [B, N, D] → scores [B, N]."""
         logits = self.stack.readout(h).float()  # [B, N, V]
-        return token_scores(self.score, logits, self.reading.written, self._whole)
+        whole = self._whole if self.score == KL else None
+        return token_scores(self.score, logits, self.reading.written, whole)
 
     def check(self) -> None:
         """Raise `CancelledError` if the person asked to stop."""

@@ -34,6 +34,7 @@ class Scored:
         speedup, low, high: against the fastest plain decoding, with the 95% interval.
         draft_ms: what a draft step costs.
         full: False where only a part of the texts was looked at, since it was hopeless.
+        tokens_per_second: by the clock.
     """
 
     choice: Choice
@@ -44,6 +45,7 @@ class Scored:
     high: float
     draft_ms: float
     full: bool = True
+    tokens_per_second: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,14 @@ class Objective:
             self.on_scored(scored, counts)
         return self.scores[key]
 
+    def at(self, choice: Choice) -> Scored:
+        """A choice with its own k, be it the best or not; it isn't remembered."""
+        table = self.predictor.table(
+            choice.plan, depth=choice.k, draft_temperature=choice.draft_temperature
+        )
+        counts = {choice.k: table.walk(choice.k)}
+        return self._of(choice.plan, choice.draft_temperature, counts, full=True)
+
     def score_all(self, plans: Sequence[SkipPlan], deadline: Deadline) -> Iterator[Scored]:
         """Score plans in order while there is time, several of them in one forward."""
         for begin in range(0, len(plans), self._batch):
@@ -205,6 +215,7 @@ class Objective:
             best.high,
             self.costs.draft_ms(plan, self.slots),
             full,
+            best.tokens_per_second,
         )
 
 

@@ -8,6 +8,8 @@ machines search one study together, each under the costs of its own device.
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -59,6 +61,8 @@ class Study:
         self.objective = objective
         texts = [text.ids for text in objective.predictor.reference.texts]
         told = (weights, texts, asdict(request.sampling), request.rule, request.seed)
+        self.by = f"{platform.node()}:{os.getpid()}"
+        """Who scores here: kept with every plan."""
         self.name = "plans-" + hashlib.sha256(repr(told).encode()).hexdigest()[:16]
         self._storage = storage_of(storage)
         self._study = self._open("", [StudyDirection.MAXIMIZE])
@@ -119,6 +123,7 @@ class Study:
                     if name in parameters
                 },
                 user_attrs={
+                    "by": self.by,
                     "plan": str(scored.choice.plan),
                     _TEMPERATURE: scored.choice.draft_temperature,
                     "counts": {str(k): asdict(walked) for k, walked in counts.items()},

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from selfspec_core.decoder import ATTENTION
+from selfspec_core.branch import ATTENTION
 
 from .float_copy import FloatCopy
 from .stack import Reading, Stack

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from selfspec_core.decoder import Branch, Context, ResidualDecoder, Rows
+from selfspec_core.branch import Branch, Context
+from selfspec_core.decoder import ResidualDecoder, Rows
 
 from .texts import Text
 

@@ -3,27 +3,24 @@
 (() => {
   "use strict";
   const SelfSpec = window.SelfSpec;
-  const { el } = SelfSpec;
+  const { el, t, say } = SelfSpec;
 
-  const TILES = [
-    ["tau", "tokens per pass of the whole model (τ)"],
-    ["alpha", "drafted tokens kept (α)"],
-    ["speed", "tokens per second, measured"],
-    ["speedup", "speed against plain decoding"],
-  ];
+  const TILES = ["tau", "alpha", "speed", "speedup"];
 
   class Figures {
     constructor(root) {
       this.list = root.appendChild(el("dl", "ss-figures"));
       this.tiles = {};
-      for (const [name, label] of TILES) {
+      for (const name of TILES) {
         const tile = this.list.appendChild(el("div", `ss-figure ss-figure-${name}`));
-        tile.append(el("dt", "", label));
+        tile.append(SelfSpec.words(el("dt"), `decode.figure.${name}`));
         const value = tile.appendChild(el("dd", "ss-value", "–"));
         const hint = tile.appendChild(el("dd", "ss-hint", ""));
         this.tiles[name] = { tile, value, hint };
       }
       this.identity = this.tiles.speedup.tile.appendChild(el("dd", "ss-identity"));
+      this.reset();
+      SelfSpec.onLanguage(() => this.flush(this.header ?? { state: "empty" }));
     }
 
     reset() {
@@ -45,17 +42,18 @@
     }
 
     flush(header) {
+      this.header = header;
       const { drafted, accepted, committed, rounds, ms } = this.sums;
       const tau = this.done ? this.done.tau : rounds ? committed / rounds : null;
       const alpha = this.done ? this.done.alpha : drafted ? accepted / drafted : null;
       const speed = this.done ? this.done.tokens_per_second : ms ? (1000 * committed) / ms : null;
-      this._set("tau", tau?.toFixed(2), "plain decoding writes 1");
+      this._set("tau", tau?.toFixed(2), t("decode.figure.tau_hint"));
       this._set(
         "alpha",
         alpha == null ? null : `${Math.round(100 * alpha)}%`,
-        drafted ? `${accepted} of ${drafted} guesses` : "nothing drafted",
+        drafted ? t("decode.figure.guesses", { accepted, drafted }) : t("decode.figure.no_guesses"),
       );
-      this._set("speed", speed?.toFixed(1), header.machine || "on this machine");
+      this._set("speed", speed?.toFixed(1), say(header.machine) || t("decode.figure.here"));
       this._speedup(header);
     }
 
@@ -65,13 +63,13 @@
       const speedup = baseline?.speedup;
       tile.classList.toggle("ss-slower", speedup != null && speedup < 1);
       tile.classList.toggle("ss-faster", speedup != null && speedup >= 1);
-      const waiting = header.state === "running" ? "measured after the run" : "not measured";
+      const waiting = t(header.state === "running" ? "decode.figure.later" : "decode.figure.none");
       this._set(
         "speedup",
         speedup == null ? null : `${speedup.toFixed(speedup < 10 ? 2 : 1)}×`,
-        baseline?.text || waiting,
+        say(baseline?.text) || waiting,
       );
-      this.identity.textContent = baseline?.identity || "";
+      this.identity.textContent = say(baseline?.identity);
       this.identity.classList.toggle("ss-differs", baseline?.identical === false);
     }
 

@@ -2,14 +2,15 @@
 (() => {
   "use strict";
   const SelfSpec = window.SelfSpec;
-  const { el } = SelfSpec;
+  const { el, t } = SelfSpec;
 
   class Inspector {
     constructor(host) {
       this.panel = host.appendChild(
         el("aside", "ss-inspector", null, { role: "region", "aria-live": "polite" }),
       );
-      this.panel.setAttribute("aria-label", "About this token");
+      SelfSpec.words(this.panel, "decode.inspect", {}, "aria-label");
+      SelfSpec.onLanguage(() => this.entry && this.panel.replaceChildren(...this._contents(this.entry)));
       this.panel.hidden = true;
       this.pinned = false;
       this.start = null;
@@ -71,9 +72,9 @@
       const head = el("header", "ss-inspector-head");
       head.append(
         SelfSpec.tokenElement(entry.fate, visible(entry.text)),
-        el("span", "ss-fate", SelfSpec.FATES[entry.fate]),
+        el("span", "ss-fate", t(`decode.fate.${entry.fate}`)),
       );
-      const close = el("button", "ss-close", "×", { type: "button", "aria-label": "Close" });
+      const close = el("button", "ss-close", "×", { type: "button", "aria-label": t("decode.inspect.close") });
       close.addEventListener("click", () => this.close());
       head.append(close);
 
@@ -83,14 +84,14 @@
         box.append(el("dt", "", name, { title }), el("dd", "", value));
       };
       const p = own ? own.p : entry.commit?.p;
-      if (p != null) number("p", "probability in the whole model", probability(p));
-      if (entry.q != null) number("q", "probability in the draft", probability(entry.q));
+      if (p != null) number("p", t("decode.inspect.p"), probability(p));
+      if (entry.q != null) number("q", t("decode.inspect.q"), probability(entry.q));
       if (own) {
-        number("log p − log q", "offset: above 0, the whole model likes it more", signed(own.offset));
-        number("rank", "place among all tokens of the whole model", `${own.rank}`);
+        number("log p − log q", t("decode.inspect.offset"), signed(own.offset));
+        number(t("decode.inspect.rank"), t("decode.inspect.rank_info"), `${own.rank}`);
       }
-      number("round", "one draft and one check", `${entry.round + 1}`);
-      number("position", "place in prompt and text, from 0", `${entry.position}`);
+      number(t("decode.inspect.round"), t("decode.inspect.round_info"), `${entry.round + 1}`);
+      number(t("decode.inspect.position"), t("decode.inspect.position_info"), `${entry.position}`);
 
       const parts = [head, el("p", "ss-sentence", sentence(entry, this.start)), numbers];
       if (verdict?.top?.length) parts.push(chart(verdict));
@@ -100,39 +101,25 @@
 
   /** What happened, in plain words. */
   function sentence(entry, start) {
-    const word = `“${visible(entry.text)}”`;
-    const verdict = entry.verdict;
-    const rule = start?.rule ?? "coupled";
+    return t(`decode.why.${reason(entry, start)}`, {
+      word: visible((entry.fate === "correction" ? entry.replaces : entry)?.text),
+      choice: visible(entry.verdict?.choice_text),
+      u: probability(entry.verdict?.u),
+      ratio: entry.verdict ? ratio(entry.verdict) : "",
+      judged: probability(entry.verdict?.judged),
+      bound: probability(entry.verdict?.bound),
+    });
+  }
+
+  function reason({ fate, verdict, replaces }, start) {
+    if (fate === "correction") return replaces ? "correction" : "own";
+    if (fate !== "accepted" && fate !== "rejected") return fate;
+    const how = fate === "accepted" ? "kept" : "struck";
     const greedy = !(start?.sampling?.temperature > 0);
-    const choice = verdict && `“${visible(verdict.choice_text)}”`;
-    switch (entry.fate) {
-      case "accepted":
-        if (rule === "rejection" && verdict?.u != null)
-          return `The draft guessed ${word}. The random number u = ${probability(verdict.u)} is below p ÷ q = ${ratio(verdict)}, so it is kept.`;
-        if (verdict?.judged != null && !greedy)
-          return `The draft guessed ${word}. The whole model gives it ${probability(verdict.judged)}, at least the ${probability(verdict.bound)} this lossy rule asks for: kept.`;
-        return greedy
-          ? `The draft guessed ${word}, and it is what the whole model would write here: kept.`
-          : `With the same random noise, draft and whole model both chose ${word}: kept.`;
-      case "rejected":
-        if (rule === "rejection" && verdict?.u != null)
-          return `The draft guessed ${word}. The random number u = ${probability(verdict.u)} is not below p ÷ q = ${ratio(verdict)}, so it is struck out and a correction is drawn.`;
-        if (verdict?.judged != null && !greedy)
-          return `The draft guessed ${word}. The whole model gives it ${probability(verdict.judged)}, less than the ${probability(verdict.bound)} asked for: struck out.`;
-        return `The draft guessed ${word}, but the whole model would write ${choice} here: struck out and corrected.`;
-      case "unreached":
-        return `Drafted after a word that was struck out, so it was dropped unread. Its numbers hold only if the drafts before it had stood.`;
-      case "correction":
-        return entry.replaces
-          ? `The whole model's own word, in place of the draft's “${visible(entry.replaces.text)}”.`
-          : "The whole model's own word.";
-      case "bonus":
-        return `Every draft of this round was kept, and the same pass of the whole model gave ${word} on top.`;
-      case "plain":
-        return `Written by the whole model; nothing was drafted for this place.`;
-      default:
-        return `The draft guessed ${word}; the whole model has not checked it yet.`;
-    }
+    if (start?.rule === "rejection" && verdict?.u != null) return `ratio_${how}`;
+    if (verdict?.judged != null && !greedy) return `bound_${how}`;
+    if (how === "struck") return "other_struck";
+    return greedy ? "same_kept" : "noise_kept";
   }
 
   /** The five likeliest tokens of p, each with its bar in both laws. */
@@ -140,15 +127,16 @@
     const figure = el("figure", "ss-chart");
     const key = figure.appendChild(el("figcaption"));
     key.append(
-      el("span", "ss-key ss-key-p", "whole model p"),
-      el("span", "ss-key ss-key-q", "draft q"),
+      el("span", "ss-key ss-key-p", t("decode.inspect.whole")),
+      el("span", "ss-key ss-key-q", t("decode.inspect.draft")),
     );
     const table = figure.appendChild(el("table"));
     for (const candidate of verdict.top) {
       const row = table.appendChild(el("tr"));
-      const name = row.appendChild(el("th", "", visible(candidate.text), { scope: "row" }));
-      if (candidate.token === verdict.token) name.append(el("small", "", "draft"));
-      else if (candidate.token === verdict.choice) name.append(el("small", "", "chosen"));
+      const name = row.appendChild(el("th", "", null, { scope: "row" }));
+      name.append(el("span", "", visible(candidate.text), { translate: "no" }));
+      if (candidate.token === verdict.token) name.append(el("small", "", t("decode.inspect.drafted")));
+      else if (candidate.token === verdict.choice) name.append(el("small", "", t("decode.inspect.chosen")));
       const bars = row.appendChild(el("td", "ss-bars"));
       for (const law of ["p", "q"]) {
         const bar = bars.appendChild(el("span", `ss-bar ss-bar-${law}`));

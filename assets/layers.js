@@ -1,35 +1,47 @@
-/* The strip of the model's layers: one switch a branch, with roving focus; and under it the
-   importance of every branch for the text just written. */
+/* The strip of the model's layers: one switch a branch, with roving focus and ranges; and under it
+   the importance of every branch for the text just written. */
 (() => {
   "use strict";
   const SelfSpec = window.SelfSpec;
-  const { el } = SelfSpec;
+  const { el, t, say } = SelfSpec;
   const KINDS = ["attention", "mlp"];
-  const LABELS = { attention: "attention", mlp: "MLP" };
+  const kindName = (kind) => t(`decode.kind.${kind}`);
+  const SETTLES_MS = 700;
   const SVG = "http://www.w3.org/2000/svg";
 
   class LayerStrip {
     constructor(root, onToggle) {
       this.onToggle = onToggle;
-      this.tabs = root.appendChild(el("div", "ss-steps", null, { role: "group", "aria-label": "Which plan of the length schedule is shown" }));
-      this.grid = root.appendChild(
-        el("div", "ss-strip", null, { role: "group", "aria-label": "Layers: each button skips one branch in the draft" }),
-      );
+      root.append(SelfSpec.words(el("h2"), "decode.layers"), SelfSpec.words(el("p", "ss-lead"), "decode.layers_lead"));
+      this.tabs = root.appendChild(el("div", "ss-steps", null, { role: "group" }));
+      this.grid = root.appendChild(el("div", "ss-strip", null, { role: "group" }));
       this.summary = root.appendChild(el("p", "ss-summary", "", { "aria-live": "polite" }));
       this.error = root.appendChild(el("p", "ss-note ss-error", "", { role: "alert" }));
+      SelfSpec.words(root, "decode.layers.region", {}, "aria-label");
+      SelfSpec.words(this.tabs, "decode.layers.steps", {}, "aria-label");
+      SelfSpec.words(this.grid, "decode.layers.grid", {}, "aria-label");
       this.step = 0;
       this.cells = [];
+      this.anchor = null; // the branch from which a range is taken
       this.grid.addEventListener("click", (event) => this._click(event));
       this.grid.addEventListener("keydown", (event) => this._key(event));
       this.grid.addEventListener("focusin", (event) => this._rove(event.target));
+      SelfSpec.onLanguage(() => this.plan && this._draw());
     }
 
-    /** Show a plan: {layers, steps: [{from, attention, mlp}], error}. */
-    show(plan) {
-      const sameModel = this.plan?.layers === plan.layers;
-      this.plan = plan;
-      if (this.step >= plan.steps.length) this.step = 0;
+    /** Show a plan: {text, layers, steps: [{from, attention, mlp}]}; or an error: {layers, error}. */
+    show(value) {
+      const sameModel = this.plan?.layers === value.layers;
+      this.fault = value.error;
+      if (value.steps) this.good = value;
+      else if (!sameModel) this.good = { layers: value.layers, steps: [{ from: 0, attention: [], mlp: [] }] };
+      this.plan = structuredClone(this.good); // after an error, what was there before it
+      if (this.step >= this.plan.steps.length) this.step = 0;
       if (!sameModel) this._build();
+      this._draw();
+    }
+
+    _draw() {
       this._tabs();
       this._paint();
     }
@@ -37,12 +49,13 @@
     _build() {
       this.grid.replaceChildren();
       this.cells = [];
+      this.anchor = null;
       for (let layer = 0; layer < this.plan.layers; layer += 1) {
         const unit = this.grid.appendChild(el("div", "ss-layer"));
         unit.append(el("span", "ss-layer-number", `${layer}`, { "aria-hidden": "true" }));
         for (const kind of KINDS) {
           const cell = unit.appendChild(
-            el("button", `ss-branch ss-branch-${kind}`, kind === "mlp" ? "M" : "A", { type: "button", tabindex: "-1" }),
+            el("button", `ss-branch ss-branch-${kind}`, kind === "mlp" ? "M" : "A", { type: "button", tabindex: "-1", translate: "no" }),
           );
           cell.dataset.layer = layer;
           cell.dataset.kind = kind;
@@ -58,12 +71,11 @@
       this.tabs.replaceChildren(
         ...steps.map((step, index) => {
           const upTo = steps[index + 1]?.from;
-          const name = upTo ? `below ${upTo} tokens of text` : `from ${step.from} tokens on`;
+          const name = upTo ? t("decode.layers.below", { n: upTo }) : t("decode.layers.from", { n: step.from });
           const tab = el("button", "ss-step", name, { type: "button", "aria-pressed": index === this.step });
           tab.addEventListener("click", () => {
             this.step = index;
-            this._tabs();
-            this._paint();
+            this._draw();
           });
           return tab;
         }),
@@ -71,38 +83,55 @@
     }
 
     _paint() {
-      const step = this.plan.steps[this.step];
       let skipped = 0;
       for (const cell of this.cells) {
-        const layer = Number(cell.dataset.layer);
-        const off = step[cell.dataset.kind].includes(layer);
+        const off = this._isOff(cell);
         skipped += off;
         cell.setAttribute("aria-pressed", off);
-        const label = `Layer ${layer}, ${LABELS[cell.dataset.kind]}: ${off ? "skipped in the draft" : "kept"}`;
+        const said = { layer: cell.dataset.layer, kind: kindName(cell.dataset.kind) };
+        const label = t(off ? "decode.layers.skipped" : "decode.layers.kept", said);
         cell.setAttribute("aria-label", label);
         cell.title = label;
       }
       const all = 2 * this.plan.layers;
-      const share = Math.round((100 * skipped) / all);
-      this.summary.textContent = skipped
-        ? `The draft runs ${all - skipped} of ${all} branches and skips ${skipped} (${share}%). The check always runs all of them.`
-        : "Nothing is skipped: the draft is the whole model, so drafting can't save anything.";
-      this.error.textContent = this.plan.error || "";
-      this.error.hidden = !this.plan.error;
+      const counts = { kept: all - skipped, all, skipped, share: Math.round((100 * skipped) / all) };
+      this.summary.textContent = skipped ? t("decode.layers.summary", counts) : t("decode.layers.nothing");
+      this.error.textContent = say(this.fault);
+      this.error.hidden = !this.fault;
     }
 
+    _isOff(cell) {
+      return this.plan.steps[this.step][cell.dataset.kind].includes(Number(cell.dataset.layer));
+    }
+
+    _set(cells, off) {
+      const step = this.plan.steps[this.step];
+      for (const cell of cells) {
+        const { kind } = cell.dataset;
+        const set = new Set(step[kind]);
+        if (off) set.add(Number(cell.dataset.layer));
+        else set.delete(Number(cell.dataset.layer));
+        step[kind] = [...set].sort((a, b) => a - b);
+      }
+      this.fault = null;
+      this._paint();
+      this.onToggle(this.plan);
+    }
+
+    /** Switch a branch; with Shift, give the whole range from the last one its new state. */
     _click(event) {
       const cell = event.target.closest(".ss-branch");
       if (!cell) return;
-      const { kind } = cell.dataset;
-      const layer = Number(cell.dataset.layer);
-      const step = this.plan.steps[this.step];
-      const set = new Set(step[kind]);
-      if (!set.delete(layer)) set.add(layer);
-      step[kind] = [...set].sort((a, b) => a - b);
-      this.plan.error = "";
-      this._paint();
-      this.onToggle(this.plan);
+      if (event.shiftKey && this.anchor) return this._set(this._range(this.anchor, cell), this._isOff(this.anchor));
+      this.anchor = cell;
+      this._set([cell], !this._isOff(cell));
+    }
+
+    /** The branches between two: of one kind if both are, else of both kinds. */
+    _range(one, other) {
+      const [low, high] = [Number(one.dataset.layer), Number(other.dataset.layer)].sort((a, b) => a - b);
+      const kinds = new Set([one.dataset.kind, other.dataset.kind]);
+      return this.cells.filter(({ dataset }) => kinds.has(dataset.kind) && dataset.layer >= low && dataset.layer <= high);
     }
 
     _rove(cell) {
@@ -113,6 +142,12 @@
     _key(event) {
       const at = this.cells.indexOf(event.target);
       if (at < 0) return;
+      if ((event.ctrlKey || event.metaKey) && ["z", "y"].includes(event.key.toLowerCase())) {
+        event.preventDefault();
+        const again = event.shiftKey || event.key.toLowerCase() === "y";
+        document.querySelector(again ? "#redo" : "#undo")?.click();
+        return;
+      }
       const to = {
         ArrowRight: at + 2, ArrowLeft: at - 2,
         ArrowDown: at - (at % 2) + 1, ArrowUp: at - (at % 2),
@@ -120,23 +155,36 @@
       }[event.key];
       if (to === undefined) return;
       event.preventDefault();
-      this.cells[to]?.focus();
+      const cell = this.cells[to];
+      if (!cell) return;
+      cell.focus();
+      // With Shift, what is passed over takes the state of where the range began.
+      if (!event.shiftKey) return;
+      this.anchor ??= event.target;
+      this._set(this._range(event.target, cell), this._isOff(this.anchor));
     }
   }
 
   class ImportanceHeat {
     constructor(root) {
       const figure = root.appendChild(el("figure", "ss-heat"));
-      this.title = figure.appendChild(el("h3", "", "What the text just written leaned on"));
+      figure.append(SelfSpec.words(el("h3"), "decode.heat"));
       this.grid = figure.appendChild(el("div", "ss-strip"));
       this.scale = figure.appendChild(el("div", "ss-scale"));
-      this.scale.append(el("span", "", "less"), el("span", "ss-ramp", null, { "aria-hidden": "true" }), el("span", "", "more"));
+      this.scale.append(
+        SelfSpec.words(el("span"), "decode.heat.less"),
+        el("span", "ss-ramp", null, { "aria-hidden": "true" }),
+        SelfSpec.words(el("span"), "decode.heat.more"),
+      );
       this.caption = figure.appendChild(el("figcaption", "ss-hint"));
+      SelfSpec.onLanguage(() => {
+        this.drawn = undefined;
+        if (this.header) this.flush(this.header);
+      });
     }
 
     reset() {
       this.heat = null;
-      this.start = null;
     }
 
     line(event) {
@@ -144,25 +192,20 @@
     }
 
     flush(header) {
-      const heat = this.heat;
-      if (heat === this.drawn) return this._waiting(header);
+      this.header = header;
+      const { heat } = this;
+      if (!heat?.attention) {
+        this.scale.hidden = this.grid.hidden = true;
+        const later = ["running", "waiting"].includes(header.state) ? "decode.heat.later" : "decode.heat.empty";
+        this.caption.textContent = say(heat?.text) || t(later);
+        this.drawn = heat;
+        return;
+      }
+      if (heat === this.drawn) return;
       this.drawn = heat;
-      const ready = Boolean(heat?.attention);
-      this.scale.hidden = this.grid.hidden = !ready;
-      if (!ready) return this._waiting(header);
+      this.scale.hidden = this.grid.hidden = false;
       this._draw(heat);
-      this.caption.textContent =
-        "One cell a branch, attention above MLP: the further to “more”, the more the written words depended on it " +
-        "(Captum: input × gradient on the branch's gate, absolute, summed over tokens; √ scale). " +
-        "Hatched branches were skipped in the draft; one that is hatched and strong is costly to skip. An estimate, not the measured cost.";
-    }
-
-    _waiting(header) {
-      if (this.heat?.attention) return;
-      this.scale.hidden = this.grid.hidden = true;
-      this.caption.textContent =
-        this.heat?.text ||
-        (["running", "waiting"].includes(header.state) ? "Computed when the run has ended." : "Appears after a run.");
+      this.caption.textContent = t("decode.heat.caption");
     }
 
     _draw(heat) {
@@ -176,12 +219,13 @@
         svg.setAttribute("viewBox", "0 0 20 34");
         svg.setAttribute("preserveAspectRatio", "none");
         svg.setAttribute("role", "img");
-        const said = KINDS.map((kind) => `${LABELS[kind]} ${share(heat[kind][layer], top)}`).join(", ");
-        svg.setAttribute("aria-label", `Layer ${layer}: ${said} of the largest`);
+        const shares = Object.fromEntries(KINDS.map((kind) => [kind, share(heat[kind][layer], top)]));
+        svg.setAttribute("aria-label", t("decode.heat.layer", { layer, ...shares }));
         KINDS.forEach((kind, row) => {
           const value = heat[kind][layer];
           const off = skipped[kind].includes(layer);
-          const name = `Layer ${layer}, ${LABELS[kind]}: ${share(value, top)} of the largest${off ? ", skipped in the draft" : ""}`;
+          const said = { layer, kind: kindName(kind), share: shares[kind] };
+          const name = t(off ? "decode.heat.cell_skipped" : "decode.heat.cell", said);
           svg.append(rect(row, "ss-cell", Math.sqrt(Math.max(value, 0) / top), name));
           if (off) svg.append(rect(row, "ss-hatched", 1, name));
         });
@@ -220,12 +264,25 @@
   /** Build strip and heat inside a gr.HTML whose value is the plan as JSON. */
   SelfSpec.mountLayers = (element, props, watch, trigger, toggled) => {
     const root = element.querySelector(".ss-layers");
+    let touched = -Infinity;
+    let waiting = 0;
     const strip = new LayerStrip(root, (plan) => {
-      props.value = JSON.stringify(plan);
+      touched = performance.now();
+      props.value = JSON.stringify({ layers: plan.layers, steps: plan.steps });
       trigger(toggled);
     });
     SelfSpec.trace.subscribe(new ImportanceHeat(root));
-    const show = () => props.value && strip.show(JSON.parse(props.value));
+    const show = () => {
+      clearTimeout(waiting);
+      if (!props.value) return;
+      const value = JSON.parse(props.value);
+      if (value.text === undefined && !value.error) return; // what was clicked here, drawn already
+      if (value.text !== undefined) SelfSpec.plans.add(value.text);
+      // An answer to one click must not undo the next, which the server has yet to hear of.
+      const early = touched + SETTLES_MS - performance.now();
+      if (early > 0 && !value.error) waiting = setTimeout(() => strip.show(value), early);
+      else strip.show(value);
+    };
     show();
     watch("value", show);
   };

@@ -9,6 +9,8 @@
   const SelfSpec = (window.SelfSpec = window.SelfSpec || {});
 
   const LONGEST_PAUSE_MS = 500;
+  const SLICE_MS = 12; // work done before the browser may paint and listen again
+  const RESTING = ["recorded", "opened", "done", "stopped"];
 
   /** An element with a class, text set as text, and attributes. */
   SelfSpec.el = (tag, className = "", text = null, attributes = {}) => {
@@ -20,6 +22,9 @@
   };
 
   SelfSpec.reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+  /** Ends when the browser has had its turn. */
+  SelfSpec.breathe = () => new Promise((resolve) => setTimeout(resolve));
 
   class Trace {
     constructor() {
@@ -41,16 +46,40 @@
       if (!value) return;
       const [head, ...lines] = value.split("\n");
       const header = JSON.parse(head);
-      if (header.run < this.run) return;
-      if (header.state === "recorded") return this._play(header, lines);
+      // A trace from a file stays on the page until a new run begins.
+      if (header.run < this.run || (this.own && header.run === this.run)) return;
+      if (header.state === "recorded") {
+        this._begin(header);
+        return this._play(lines.filter(Boolean).map((line) => JSON.parse(line)));
+      }
       if (header.run > this.run || (header.whole && this.gapped)) this._begin(header);
       this.header = header;
       const known = this.seen - header.first;
       // Lines that were never rendered are made good by the whole trace at the end.
       if (known < 0) this.gapped = true;
-      this._apply(lines.slice(Math.max(known, 0)));
+      for (const line of lines.slice(Math.max(known, 0))) if (line) this._tell(JSON.parse(line));
       this.seen = Math.max(this.seen, header.first + lines.filter(Boolean).length);
       this._flush();
+    }
+
+    /** Show a trace that came from a file: checked events and the header to show above them. */
+    async open(header, events) {
+      this._begin({ ...header, run: this.run, state: "opened" });
+      this.own = true;
+      await this._pour(events);
+    }
+
+    /** Whether the trace is whole and still, so that it can be replayed. */
+    get resting() {
+      return RESTING.includes(this.header.state) && !this.playing && this.events.length > 0;
+    }
+
+    /** Play the trace again from its first round, at the pace it was measured at. */
+    replay() {
+      const { header, events, seen, own } = this;
+      this._begin(header);
+      Object.assign(this, { seen, own });
+      this._play(events);
     }
 
     /** Everything there is to know of this view, as plain data. */
@@ -60,43 +89,56 @@
 
     _begin(header) {
       clearTimeout(this.timer);
+      this.turn = (this.turn ?? 0) + 1;
       this.run = header.run;
       this.header = header;
       this.seen = 0;
-      this.gapped = false;
+      this.gapped = this.playing = this.own = false;
       this.events = [];
       for (const view of this.views) view.reset?.(header);
     }
 
-    _apply(lines) {
-      for (const line of lines) {
-        if (!line) continue;
-        const event = JSON.parse(line);
-        this.events.push(event);
-        for (const view of this.views) view.line?.(event);
-      }
+    _tell(event) {
+      this.events.push(event);
+      for (const view of this.views) view.line?.(event);
     }
 
     _flush() {
       for (const view of this.views) view.flush?.(this.header);
     }
 
-    /** Replay a recorded run a round at a time, at the pace it was measured at, in reason. */
-    _play(header, lines) {
-      this._begin(header);
+    /** Show events at once, in slices that leave the page responsive. */
+    async _pour(events) {
+      const turn = this.turn;
+      this.playing = true;
+      let until = performance.now() + SLICE_MS;
+      for (const event of events) {
+        this._tell(event);
+        if (performance.now() < until) continue;
+        await SelfSpec.breathe();
+        if (turn !== this.turn) return; // something else is shown by now
+        until = performance.now() + SLICE_MS;
+      }
+      this.playing = false;
+      this._flush();
+    }
+
+    /** Show events a round at a time, at the pace they were measured at, in reason. */
+    _play(events) {
+      if (SelfSpec.reducedMotion()) return this._pour(events);
+      this.playing = true;
       let next = 0;
       const step = () => {
         let wait = 0;
-        while (next < lines.length && !wait) {
-          const line = lines[next++];
-          if (!line) continue;
-          this._apply([line]);
-          const event = this.events.at(-1);
+        while (next < events.length && !wait) {
+          const event = events[next++];
+          this._tell(event);
           if (event.type === "round")
             wait = Math.min(event.draft_ms + event.verify_ms + event.other_ms, LONGEST_PAUSE_MS);
         }
+        this.playing = next < events.length;
         this._flush();
-        if (next < lines.length) this.timer = setTimeout(step, SelfSpec.reducedMotion() ? 0 : wait);
+        if (this.playing) this.timer = setTimeout(step, wait);
       };
       step();
     }

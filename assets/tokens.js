@@ -3,17 +3,9 @@
 (() => {
   "use strict";
   const SelfSpec = window.SelfSpec;
-  const { el } = SelfSpec;
+  const { el, t } = SelfSpec;
 
-  const FATES = {
-    accepted: "drafted and kept",
-    rejected: "drafted, struck out",
-    correction: "the whole model's word instead",
-    bonus: "extra word from the same pass",
-    unreached: "drafted after a miss, dropped",
-    pending: "drafted, not checked yet",
-    plain: "written without a draft",
-  };
+  const FATES = ["accepted", "rejected", "correction", "bonus", "unreached", "pending", "plain"];
   const LEGEND = ["accepted", "rejected", "correction", "bonus", "unreached", "pending"];
 
   /** A token's element: marks belong to the word, not to the space before it. */
@@ -32,32 +24,35 @@
   class TokenView {
     constructor(root) {
       this.root = root;
-      this.prompt = root.appendChild(el("p", "ss-prompt"));
+      this.prompt = root.appendChild(el("p", "ss-prompt", null, { translate: "no" }));
       this.list = root.appendChild(
         el("div", "ss-tokens", null, {
           role: "listbox",
-          "aria-label": "Written text, token by token. Arrow keys move, up and down by round.",
+          translate: "no",
           tabindex: "0",
         }),
       );
-      this.clean = root.appendChild(el("div", "ss-clean"));
+      SelfSpec.words(this.list, "decode.tokens", {}, "aria-label");
+      this.blocks = new SelfSpec.Blocks(this.list);
+      this.clean = root.appendChild(el("div", "ss-clean", null, { translate: "no" }));
       this.clean.hidden = true;
       this.placeholder = root.appendChild(el("p", "ss-placeholder"));
       this.legend = root.appendChild(this._legend());
       this.entries = [];
       this.onInspect = () => {};
       this._listen();
+      SelfSpec.onLanguage(() => this._relabel());
     }
 
     reset(header) {
       this.entries = [];
       this.byElement = new Map();
       this.rounds = new Map();
-      this.counts = Object.fromEntries(Object.keys(FATES).map((fate) => [fate, 0]));
+      this.counts = Object.fromEntries(FATES.map((fate) => [fate, 0]));
       this.text = "";
       this.current = null;
       this.rule = "coupled";
-      this.list.replaceChildren();
+      this.blocks.clear();
       this.list.tabIndex = 0;
       this.list.scrollTop = 0;
       this.follow = true;
@@ -77,20 +72,23 @@
     flush(header) {
       const empty = !this.entries.length;
       this.placeholder.hidden = !empty;
-      this.placeholder.textContent = ["waiting", "running"].includes(header.state)
-        ? "The first tokens are on their way…"
-        : "Nothing was written.";
-      this.clean.textContent = this.text;
+      const live = ["waiting", "running"].includes(header.state);
+      this.header = header;
+      this.placeholder.textContent = empty ? t(live ? "decode.text.coming" : "decode.text.empty") : "";
+      // The whole text again after every round would cost quadratically where nobody sees it.
+      if (!this.clean.hidden || !(live || SelfSpec.trace.playing)) this.clean.textContent = this.text;
       for (const [fate, count] of Object.entries(this.counters)) {
         count.textContent = this.counts[fate] || "";
       }
-      if (this.follow) this.list.scrollTop = this.list.scrollHeight;
+      this._scrollToEnd();
     }
 
     /** Show the text alone, or with everything that was drafted. */
     showClean(on) {
       this.list.hidden = on;
       this.clean.hidden = !on;
+      if (!on) this.blocks.split();
+      this.clean.textContent = this.text;
       this.legend.hidden = on;
       this.onInspect(null);
     }
@@ -103,7 +101,7 @@
     _add(entry, after = null) {
       const span = (entry.element = el("span", "", null, { role: "option", tabindex: "-1" }));
       if (after) after.element.after(span);
-      else this.list.append(span);
+      else this.blocks.append(span);
       const index = after ? this.entries.indexOf(after) + 1 : this.entries.length;
       this.entries.splice(index, 0, entry);
       this._round(entry.round).push(entry);
@@ -161,16 +159,41 @@
       SelfSpec.fillToken(span, entry.fate, entry.text);
       span.classList.toggle("ss-special", Boolean(entry.special));
       span.classList.toggle("ss-newline", entry.text.includes("\n"));
-      span.setAttribute("aria-label", `${spoken(entry.text)}: ${FATES[entry.fate]}`);
+      this._label(entry);
       span.dataset.round = entry.round;
     }
 
+    _label(entry) {
+      const said = { text: spoken(entry.text), fate: t(`decode.fate.${entry.fate}`) };
+      entry.element.setAttribute("aria-label", t("decode.token.said", said));
+    }
+
+    /** All texts again, in the page's language. */
+    _relabel() {
+      LEGEND.forEach((fate, i) => {
+        const mark = SelfSpec.tokenElement(fate, t(`decode.mark.${fate}`));
+        this.legend.children[i].querySelector(".ss-sample").replaceChildren(mark);
+      });
+      for (const entry of this.entries) this._label(entry);
+      if (this.header) this.flush(this.header);
+    }
+
+    /** Once a frame: where lines begin and the text ends takes a layout to know. */
+    _scrollToEnd() {
+      if (this.scrolling) return;
+      this.scrolling = requestAnimationFrame(() => {
+        this.scrolling = null;
+        this.blocks.split();
+        if (this.follow) this.list.scrollTop = this.list.scrollHeight;
+      });
+    }
+
     _legend() {
-      const legend = el("ul", "ss-legend", null, { "aria-label": "What the marks mean" });
+      const legend = SelfSpec.words(el("ul", "ss-legend"), "decode.legend", {}, "aria-label");
       this.counters = {};
       for (const fate of LEGEND) {
         const item = legend.appendChild(el("li"));
-        item.append(SelfSpec.tokenElement(fate, fate), el("span", "ss-hint", FATES[fate]));
+        item.append(el("span", "ss-sample"), SelfSpec.words(el("span", "ss-hint"), `decode.fate.${fate}`));
         this.counters[fate] = item.appendChild(el("span", "ss-count"));
       }
       return legend;
@@ -233,10 +256,9 @@
 
   /** A token as a screen reader should say it. */
   function spoken(text) {
-    if (text === "\n") return "line break";
-    return text.trim() || (text ? "space" : "part of a character");
+    if (text === "\n") return t("decode.token.line_break");
+    return text.trim() || t(text ? "decode.token.space" : "decode.token.part");
   }
 
-  SelfSpec.FATES = FATES;
   SelfSpec.TokenView = TokenView;
 })();

@@ -1,4 +1,4 @@
-"""`python -m bench compare|streaming`: ratios measured side by side in one run."""
+"""`python -m bench COMMAND`: ratios measured side by side in one run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from selfspec_core.command_line import add_prompts, model_options, run
 
-from . import compare, streaming
-from .systems import SYSTEMS
+from . import compare_command, ideal, load, roofline, scale, streaming
+from .drafts import add_draft_options, add_plan
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,27 +18,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    plain = _common(draft=False)
+    drafting = _common(draft=True)
+
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    command = commands.add_parser("compare", parents=[drafting], help="systems side by side")
+    compare_command.add_options(command)
+    command.set_defaults(run=compare_command.run)
+    command = commands.add_parser(
+        "roofline", parents=[plain], help="plain decoding as a share of memory bandwidth"
+    )
+    command.add_argument(
+        "--buffer-mb", type=int, default=roofline.BUFFER_MB, help="read for the bandwidth"
+    )
+    command.set_defaults(run=roofline.run, limit=3)
+    command = commands.add_parser(
+        "ideal", parents=[drafting], help="the measured speed-up against the possible one"
+    )
+    command.set_defaults(run=ideal.run)
+    command = commands.add_parser(
+        "scale", parents=[drafting], help="cost by context, k, skipped share and depth"
+    )
+    scale.add_options(command)
+    command.set_defaults(run=scale.run, limit=2, repeats=2, max_new_tokens=48)
+    command = commands.add_parser(
+        "streaming", parents=[plain], help="what the server costs, against the core alone"
+    )
+    add_plan(command)
+    command.set_defaults(run=streaming.run)
+    command = commands.add_parser(
+        "load", parents=[plain], help="a room full of people at the real server"
+    )
+    load.add_options(command)
+    command.set_defaults(run=load.run)
+    return parser
+
+
+def _common(*, draft: bool) -> argparse.ArgumentParser:
+    """What every command takes."""
     common = model_options()
     add_prompts(common, limit=8)
     add = common.add_argument
     add("--max-new-tokens", type=int, default=64, help="length of each text (default 64)")
-    add("--skip", default="a3-8", metavar="PLAN", help="what the draft skips (default a3-8)")
-    add("--k", type=int, help="drafts a round; default 2 on a CPU, 4 on a GPU")
     add("--repeats", type=int, default=3, help="how often each prompt is written (default 3)")
     add("--chat", action=argparse.BooleanOptionalAction, default=None, help="use the chat format")
-
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = commands.add_parser("compare", parents=[common], help="systems side by side")
-    command.add_argument(
-        "--systems", default="plain,selfspec,hf-generate", help=f"of {', '.join(SYSTEMS)}"
-    )
-    command.set_defaults(run=compare.run)
-    command = commands.add_parser(
-        "streaming", parents=[common], help="what the server costs, against the core alone"
-    )
-    command.set_defaults(run=streaming.run)
-    return parser
+    if draft:
+        add_draft_options(common)
+    return common
 
 
 if __name__ == "__main__":

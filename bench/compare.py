@@ -1,156 +1,343 @@
-"""`bench compare`: systems side by side, interleaved, on the same prompts, dtype and device."""
+"""Systems side by side, interleaved, on the same prompts, dtype, threads and device.
+
+`compare` is a generator, for the command line and for the page alike: each `next` does at most
+one generation of one prompt by one system, so that whoever iterates can show progress, let
+others have a turn, and stop at any time by closing it.
+"""
 
 from __future__ import annotations
 
-import argparse
-import json
-import random
-import statistics
-import sys
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from selfspec_core.engine import Engine
-from selfspec_core.loading import load
-from selfspec_core.plan import parse_plan
-from selfspec_core.prompts import read_prompts
-from selfspec_core.request import Request
-from selfspec_core.runtime import peak_memory_mb
+from selfspec_core.request import Request, RequestError
 
-from .systems import (
-    HF_EARLY_EXIT,
-    HF_GENERATE,
-    HF_PROMPT_LOOKUP,
-    PLAIN,
-    SELFSPEC,
-    SYSTEMS,
-    System,
-    Written,
-    fastest_plain,
-    ours,
-    transformers_generate,
-)
+from .distance import Distances
+from .figures import Item, broken_down, figures, speed
+from .lineup import Lineup, Setup, unpacked
+from .llama_cpp import gguf_of
+from .prompts import Prompt
+from .systems import DRAFT_ALONE, PLAIN, ROWS, SELFSPEC, SYSTEMS, System, Written, fastest, ours
+
+MEASURE, WARM_UP, REFERENCE = "measure", "warm-up", "reference"
+WARM_UP_TOKENS = 8
+ROWS_TOKENS, ROWS_REPEATS = 24, 3
 
 
-def run(options: argparse.Namespace) -> int:
-    """Measure, print a table or one line of JSON."""
-    chosen = [name.strip() for name in options.systems.split(",") if name.strip()]
-    if unknown := [name for name in chosen if name not in SYSTEMS]:
-        raise ValueError(f"unknown system {unknown[0]!r}: choose of {', '.join(SYSTEMS)}")
-    prompts = read_prompts(options.prompts, options.limit)
-    engine = Engine(load(options.model, device=options.device, dtype=options.dtype))
-    ids = [engine.encode(Request(prompt=prompt, chat=options.chat)) for prompt in prompts]
-    systems = _systems(options, engine, [PLAIN, *(n for n in chosen if n != PLAIN)], ids[0])
-    for write in systems.values():
-        write(ids[0], 8)  # warm-up
-    runs: dict[str, list[list[Written]]] = {name: [[] for _ in ids] for name in systems}
-    names = list(systems)
-    for repeat in range(options.repeats):
-        for number, prompt_ids in enumerate(ids):
-            turn = (repeat + number) % len(names)  # whoever is first changes
-            for name in names[turn:] + names[:turn]:
-                runs[name][number].append(systems[name](prompt_ids, options.max_new_tokens))
-            print(f"repeat {repeat + 1}, prompt {number + 1}/{len(ids)}", file=sys.stderr)
-    expected = {name: [repeats[0].tokens for repeats in runs[PLAIN]] for name in names}
-    if SELFSPEC in names:  # identity is promised with the same window; plain may have another
-        same_window = ours(engine, window=engine.window_for(_k(options, engine)))
-        expected[SELFSPEC] = [same_window(one, options.max_new_tokens).tokens for one in ids]
-    peak_mb = peak_memory_mb(engine.decoder.device)
-    figures = {name: _figures(runs[name], runs[PLAIN], expected[name], peak_mb) for name in names}
-    if options.json:
-        print(json.dumps({"systems": figures, "execution": engine.execution}))
-    else:
-        Console().print(_table(figures))
-        print(engine.execution)
-    return 0
+@dataclass(frozen=True)
+class Step:
+    """What one `next` did.
 
-
-def _systems(
-    options: argparse.Namespace, engine: Engine, names: Sequence[str], prompt_ids: Sequence[int]
-) -> dict[str, System]:
-    """The systems by name; transformers gets its own, unpacked copy of the weights."""
-    theirs = None
-    if any(name.startswith("hf-") for name in names):
-        theirs = load(options.model, device=options.device, dtype=engine.loaded.info.dtype)
-    made: dict[str, System] = {}
-    for name in names:
-        if name == PLAIN:
-            made[name] = ours(engine, window=fastest_plain(engine, prompt_ids))
-        elif name == SELFSPEC:
-            made[name] = ours(
-                engine, plan=parse_plan(options.skip, engine.n_layers), k=_k(options, engine)
-            )
-        else:
-            assert theirs is not None
-            made[name] = transformers_generate(
-                theirs,
-                **{
-                    HF_GENERATE: {},
-                    HF_EARLY_EXIT: {"assistant_early_exit": int(engine.n_layers * 0.4)},
-                    HF_PROMPT_LOOKUP: {"prompt_lookup_num_tokens": 3},
-                }[name],
-            )
-    return made
-
-
-def _k(options: argparse.Namespace, engine: Engine) -> int:
-    return engine.default_k if options.k is None else int(options.k)
-
-
-def _figures(
-    runs: Sequence[Sequence[Written]],
-    plain: Sequence[Sequence[Written]],
-    expected: Sequence[tuple[int, ...]],
-    peak_mb: float,
-) -> dict[str, Any]:
-    """Medians over repeats, then over prompts; the interval is a bootstrap over prompts.
-
-    `expected` is what each prompt's text must be to count as identical.
+    Args:
+        done, total: generations, of all kinds.
+        seconds_left: about how long the rest takes; None while nothing is known.
+        stage: "rows" (which plain decoding is fastest), "load", "warm-up", "measure",
+            "reference" (plain decoding in the drafts' own window, for identity) or "distance".
+        system: at work.
+        written: what it wrote; None where nothing was.
+        prompt: number of the prompt.
+        length: tokens asked for.
+        so_far: system → tokens per second and ratio to plain, of what is measured already.
+        result: the figures, in the last step; None before.
     """
-    ratios = [_speed(mine) / _speed(other) for mine, other in zip(runs, plain, strict=True)]
-    first = [repeats[0] for repeats in runs]
-    rounds, drafted = sum(w.rounds for w in first), sum(w.drafted for w in first)
-    return {
-        "tps": statistics.median(_speed(repeats) for repeats in runs),
-        "ratio_to_plain": statistics.median(ratios),
-        "interval": _bootstrap(ratios),
-        "tau": sum(len(w.tokens) for w in first) / rounds if rounds else None,
-        "alpha": sum(w.accepted for w in first) / drafted if drafted else None,
-        "identical": sum(w.tokens == other for w, other in zip(first, expected, strict=True)),
-        "prompts": len(runs),
-        "peak_mb": peak_mb,
-    }
+
+    done: int
+    total: int
+    seconds_left: float | None
+    stage: str
+    system: str
+    written: Written | None = None
+    prompt: int = 0
+    length: int = 0
+    so_far: Mapping[str, Mapping[str, float]] | None = None
+    result: Result | None = None
 
 
-def _speed(repeats: Sequence[Written]) -> float:
-    return statistics.median(len(w.tokens) / w.seconds for w in repeats)
+@dataclass(frozen=True)
+class Result:
+    """What a comparison found.
+
+    Args:
+        systems: name → figures, see docs/benchmarks.md; `peak_mb` is None here.
+        plain_rows: rows a forward of the fastest plain decoding, which ratios are against.
+        notes: what a reader of the figures has to know.
+        texts: name → what it wrote for every prompt at the longest length.
+    """
+
+    systems: dict[str, dict[str, Any]]
+    plain_rows: int
+    notes: tuple[str, ...]
+    texts: dict[str, list[tuple[int, ...]]]
 
 
-def _bootstrap(values: Sequence[float], *, draws: int = 2000) -> tuple[float, float]:
-    """95% interval of the median, by resampling with a fixed seed."""
-    generator = random.Random(0)
-    medians = sorted(
-        statistics.median(generator.choices(values, k=len(values))) for _ in range(draws)
-    )
-    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+@dataclass(frozen=True)
+class Job:
+    """One generation to do."""
+
+    system: str
+    prompt: int
+    length: int
 
 
-def _table(figures: dict[str, dict[str, Any]]) -> Table:
-    table = Table(title="tokens per second, prompt included")
-    for heading in ("system", "tokens/s", "÷ plain", "95%", "τ", "α", "identical to plain"):
-        table.add_column(heading, justify="left" if heading == "system" else "right")
-    for name, row in figures.items():
-        low, high = row["interval"]
-        table.add_row(
-            name,
-            f"{row['tps']:.1f}",
-            f"{row['ratio_to_plain']:.2f}",
-            f"{low:.2f}–{high:.2f}",
-            "–" if row["tau"] is None else f"{row['tau']:.2f}",
-            "–" if row["alpha"] is None else f"{row['alpha']:.2f}",
-            f"{row['identical']}/{row['prompts']}",
+def interleaved(
+    names: Sequence[str], prompts: int, lengths: Sequence[int], repeats: int
+) -> list[Job]:
+    """All measured generations in order: a prompt by every system before the next prompt, and
+    whoever is first changes from prompt to prompt and from repeat to repeat."""
+    jobs = []
+    for repeat in range(repeats):
+        for place, length in enumerate(lengths):
+            for prompt in range(prompts):
+                turn = (repeat + place + prompt) % len(names)
+                order = [*names[turn:], *names[:turn]]
+                jobs += [Job(name, prompt, length) for name in order]
+    return jobs
+
+
+def compare(
+    engine: Engine,
+    prompts: Sequence[Prompt | str],
+    systems: Sequence[str],
+    setup: Setup,
+    *,
+    lengths: Sequence[int] = (64,),
+    repeats: int = 3,
+    chat: bool | None = None,
+    by: Sequence[str] = (),
+    model: str | None = None,
+    lineup: Lineup | None = None,
+) -> Generator[Step, None, None]:
+    """Run systems on prompts; the last step has the result.
+
+    Args:
+        engine: warmed up.
+        prompts: one or more.
+        systems: names of `SYSTEMS`; `plain` always runs.
+        setup: what they draft with.
+        lengths: tokens to write, each prompt at each of them.
+        repeats: of every prompt and length.
+        chat: wrap prompts in the chat template; None does so where the model has one.
+        by: break figures down by "category" or "length" (entries `by_category`, `by_length`).
+        model: the name that the model was loaded by, for llama.cpp's file.
+        lineup: makes the systems; None runs transformers on a copy of the engine's weights.
+
+    Raises:
+        ValueError: an unknown system, a system that can't run here, or nothing to do.
+        RequestError: a prompt that doesn't fit the context.
+    """
+    names = [PLAIN, *dict.fromkeys(name for name in systems if name != PLAIN)]
+    if unknown := [name for name in names if name not in SYSTEMS]:
+        raise ValueError(f"unknown system {unknown[0]!r}: choose of {', '.join(SYSTEMS)}")
+    if not prompts or not lengths or min(lengths) < 1 or repeats < 1:
+        raise ValueError("a comparison needs prompts, lengths of 1 or more and 1 repeat or more")
+    if setup.plan.n_layers != engine.n_layers:
+        raise ValueError(
+            f"the plan is for {setup.plan.n_layers} layers and this model has {engine.n_layers}"
         )
-    return table
+    asked = [prompt if isinstance(prompt, Prompt) else Prompt(prompt) for prompt in prompts]
+    ids = [engine.encode(Request(prompt=prompt.text, chat=chat)) for prompt in asked]
+    for prompt_ids in ids:
+        if len(prompt_ids) + max(lengths) > engine.context:
+            raise RequestError(
+                f"a prompt of {len(prompt_ids)} tokens and {max(lengths)} new ones don't fit "
+                f"this model's {engine.context}: take shorter prompts or lengths"
+            )
+    lineup = lineup or Lineup(
+        setup,
+        engine=lambda: engine,
+        theirs=lambda: unpacked(engine),
+        gguf=lambda: gguf_of(model or engine.loaded.info.id),
+        end_ids=engine.end_ids,
+        context=engine.context,
+    )
+    return _Comparison(engine, asked, ids, names, setup, lengths, repeats, by, lineup).run()
+
+
+class _Comparison:
+    """The state of one comparison; `compare` says what its arguments are."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        prompts: Sequence[Prompt],
+        ids: Sequence[list[int]],
+        names: Sequence[str],
+        setup: Setup,
+        lengths: Sequence[int],
+        repeats: int,
+        by: Sequence[str],
+        lineup: Lineup,
+    ) -> None:
+        self._engine, self._prompts, self._ids = engine, prompts, ids
+        self._names, self._setup, self._lengths = list(names), setup, list(lengths)
+        self._by, self._lineup = by, lineup
+        self._jobs = interleaved(names, len(ids), lengths, repeats)
+        self._runs: dict[Job, list[Written]] = defaultdict(list)
+        self._reference: dict[int, tuple[int, ...]] = {}
+        self._distances = Distances(engine)
+        self._rows = ROWS[0]
+        self._done, self._total = 0, self._count()
+        self._spent: dict[str, list[float]] = defaultdict(list)  # seconds a token
+
+    def run(self) -> Generator[Step, None, None]:
+        """Everything, a generation a step."""
+        yield from self._find_rows()
+        systems: dict[str, System] = {}
+        for name in self._names:
+            systems[name] = self._lineup.make(name, self._rows)
+            yield self._step("load", name)
+        for name in self._names:
+            write = systems[name]
+            yield self._step(WARM_UP, name, self._written(name, write, 0, WARM_UP_TOKENS))
+        for number, job in enumerate(self._jobs):
+            written = self._written(job.system, systems[job.system], job.prompt, job.length)
+            self._runs[job].append(written)
+            yield self._step(MEASURE, job.system, written, job, number + 1)
+        if SELFSPEC in self._names:
+            yield from self._write_reference()
+        if DRAFT_ALONE in self._names:
+            plan = self._lineup.plan_alone()
+            for prompt, prompt_ids in enumerate(self._ids):
+                text = self._runs[Job(PLAIN, prompt, max(self._lengths))][0].tokens
+                self._distances.add(plan, prompt_ids, text)
+                yield self._step("distance", DRAFT_ALONE)
+        yield self._step("end", "", result=self._result(), all_done=True)
+
+    # -- stages ---------------------------------------------------------------------------------
+
+    def _find_rows(self) -> Iterator[Step]:
+        """Which plain decoding is fastest: the one that all ratios are against."""
+        times: dict[int, list[float]] = {rows: [] for rows in ROWS}
+        for _ in range(ROWS_REPEATS):
+            for rows, taken in times.items():
+                write = ours(self._engine, window=rows)
+                written = self._written(PLAIN, write, 0, min(ROWS_TOKENS, self._longest(0)))
+                taken.append(written.seconds / max(len(written.tokens), 1))
+                yield self._step("rows", PLAIN, written)
+        self._rows = fastest(times)
+
+    def _write_reference(self) -> Iterator[Step]:
+        """Identity is promised with the same window; the fastest plain may have another.
+
+        A greedy text's beginning is the shorter text, so the longest one serves all lengths.
+        """
+        window = self._engine.window_for(self._setup.k)
+        longest = max(self._lengths)
+        for prompt in range(len(self._ids)):
+            if window == self._rows:
+                self._reference[prompt] = self._runs[Job(PLAIN, prompt, longest)][0].tokens
+                continue
+            written = self._written(PLAIN, ours(self._engine, window=window), prompt, longest)
+            self._reference[prompt] = written.tokens
+            yield self._step(REFERENCE, PLAIN, written)
+
+    # -- progress -------------------------------------------------------------------------------
+
+    def _longest(self, prompt: int) -> int:
+        return self._engine.context - len(self._ids[prompt])
+
+    def _count(self) -> int:
+        prompts = len(self._ids)
+        extra = (SELFSPEC in self._names) + (DRAFT_ALONE in self._names)
+        return ROWS_REPEATS * len(ROWS) + len(self._names) + len(self._jobs) + prompts * extra
+
+    def _written(self, name: str, write: System, prompt: int, length: int) -> Written:
+        written = write(self._ids[prompt], length)
+        self._spent[name].append(written.seconds / max(len(written.tokens), 1))
+        self._done += 1
+        return written
+
+    def _step(
+        self,
+        stage: str,
+        system: str,
+        written: Written | None = None,
+        job: Job | None = None,
+        measured: int = 0,
+        result: Result | None = None,
+        all_done: bool = False,
+    ) -> Step:
+        if stage == "distance":
+            self._done += 1
+        total = self._done if all_done else max(self._total, self._done)
+        return Step(
+            done=self._done,
+            total=total,
+            seconds_left=0.0 if all_done else self._seconds_left(measured),
+            stage=stage,
+            system=system,
+            written=written,
+            prompt=job.prompt if job else 0,
+            length=job.length if job else 0,
+            so_far=self._so_far() if stage == MEASURE else None,
+            result=result,
+        )
+
+    def _seconds_left(self, measured: int) -> float | None:
+        """What each system took a token so far, times the tokens that it still has to write."""
+        known = {name: sum(all) / len(all) for name, all in self._spent.items()}
+        if not known:
+            return None
+        usual = sum(known.values()) / len(known)
+        jobs = self._jobs[measured:]
+        left = sum(known.get(job.system, usual) * job.length for job in jobs)
+        if SELFSPEC in self._names:
+            longest = max(self._lengths)
+            left += (len(self._ids) - len(self._reference)) * longest * known.get(PLAIN, usual)
+        return left
+
+    def _so_far(self) -> dict[str, dict[str, float]]:
+        speeds: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for job, runs in self._runs.items():
+            plain = self._runs.get(Job(PLAIN, job.prompt, job.length))
+            if plain:
+                mine = speed(runs)
+                speeds[job.system].append((mine, mine / speed(plain)))
+        return {
+            name: {
+                "tps": _middle([tps for tps, _ in pairs]),
+                "ratio_to_plain": _middle([ratio for _, ratio in pairs]),
+            }
+            for name, pairs in speeds.items()
+        }
+
+    # -- result ---------------------------------------------------------------------------------
+
+    def _result(self) -> Result:
+        found: dict[str, dict[str, Any]] = {}
+        longest = max(self._lengths)
+        for name in self._names:
+            items = [
+                Item(
+                    prompt,
+                    self._prompts[prompt].category,
+                    length,
+                    tuple(self._runs[Job(name, prompt, length)]),
+                    tuple(self._runs[Job(PLAIN, prompt, length)]),
+                    self._expected(name, prompt, length),
+                )
+                for length in self._lengths
+                for prompt in range(len(self._ids))
+            ]
+            found[name] = figures(items)
+            for by in self._by:
+                found[name][f"by_{by}"] = broken_down(items, by)
+        if DRAFT_ALONE in found:
+            found[DRAFT_ALONE] |= self._distances.figures()
+        texts = {
+            name: [self._runs[Job(name, p, longest)][0].tokens for p in range(len(self._ids))]
+            for name in self._names
+        }
+        return Result(found, self._rows, tuple(self._lineup.notes), texts)
+
+    def _expected(self, name: str, prompt: int, length: int) -> tuple[int, ...]:
+        if name == SELFSPEC:
+            return self._reference[prompt][:length]
+        return self._runs[Job(PLAIN, prompt, length)][0].tokens
+
+
+def _middle(values: Sequence[float]) -> float:
+    return sorted(values)[len(values) // 2]

@@ -19,10 +19,11 @@ from pathlib import Path
 from gradio_client import Client
 
 from selfspec_core.engine import Engine
-from selfspec_core.loading import load
 from selfspec_core.plan import parse_plan
 from selfspec_core.prompts import read_prompts
 from selfspec_core.request import Request
+
+from .opening import open_engine, setting
 
 APP = Path(__file__).resolve().parent.parent / "app.py"
 START_SECONDS = 300.0
@@ -37,8 +38,7 @@ def run(options: argparse.Namespace) -> int:
         [sys.executable, str(APP), *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        engine = Engine(load(options.model, device=options.device, dtype=options.dtype))
-        engine.warm_up()
+        engine = open_engine(options)
         client = _connected(port, server)
         k = engine.default_k if options.k is None else options.k
         core: list[float] = []
@@ -62,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
         "served_tps": statistics.median(served),
         "cost": cost,
         "runs": len(core),
+        **setting(engine),
     }
     if options.json:
         print(json.dumps(figures))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,14 +10,32 @@ from typing import Any
 
 import torch
 
+from selfspec_core.decoder import ResidualDecoder
 from selfspec_core.engine import Engine
+from selfspec_core.experience import Experience
 from selfspec_core.loading import LoadedModel
 from selfspec_core.plan import LengthSchedule, SkipPlan
 from selfspec_core.request import Request
 
-PLAIN, SELFSPEC = "plain", "selfspec"
-HF_GENERATE, HF_EARLY_EXIT, HF_PROMPT_LOOKUP = "hf-generate", "hf-early-exit", "hf-prompt-lookup"
-SYSTEMS = (PLAIN, SELFSPEC, HF_GENERATE, HF_EARLY_EXIT, HF_PROMPT_LOOKUP)
+PLAIN, SELFSPEC, DRAFT_ALONE = "plain", "selfspec", "draft-alone"
+HF_GENERATE, HF_EARLY_EXIT = "hf-generate", "hf-early-exit"
+HF_PROMPT_LOOKUP, HF_ASSISTANT = "hf-prompt-lookup", "hf-assistant"
+LLAMA_CPP = "llama-cpp"
+
+SYSTEMS = (
+    PLAIN,
+    SELFSPEC,
+    HF_GENERATE,
+    HF_EARLY_EXIT,
+    HF_PROMPT_LOOKUP,
+    HF_ASSISTANT,
+    LLAMA_CPP,
+    DRAFT_ALONE,
+)
+"""Every system, by the name that figures carry."""
+
+ROWS = (1, 4)
+"""Rows a forward that plain decoding is tried with; figures are against the faster one."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +46,7 @@ class Written:
         tokens: ids written.
         seconds: wall clock, the reading of the prompt included.
         rounds, drafted, accepted: counts of self-speculation; 0 for others.
+        decoding: seconds of the rounds alone; None where the system doesn't tell.
     """
 
     tokens: tuple[int, ...]
@@ -34,6 +54,7 @@ class Written:
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
+    decoding: float | None = None
 
 
 System = Callable[[Sequence[int], int], Written]
@@ -45,6 +66,8 @@ def ours(
     *,
     plan: SkipPlan | LengthSchedule | None = None,
     k: int = 0,
+    confidence: float | None = None,
+    policy: str | None = None,
     window: int | None = None,
 ) -> System:
     """This engine: plain decoding for k = 0, else self-speculative under a plan."""
@@ -54,15 +77,52 @@ def ours(
             prompt_ids=tuple(prompt_ids),
             plan=plan,
             k=k,
+            confidence=confidence,
+            draft_policy=policy,
             window=window,
             max_new_tokens=max_new_tokens,
         )
         begin = time.perf_counter()
         done = engine.generate(request).done
         seconds = time.perf_counter() - begin
-        return Written(done.tokens, seconds, done.rounds, done.drafted, done.accepted)
+        return Written(done.tokens, seconds, done.rounds, done.drafted, done.accepted, done.seconds)
 
     return write
+
+
+def draft_alone(engine: Engine, plan: SkipPlan, *, window: int | None = None) -> System:
+    """The small model that a plan makes, decoding by itself: it reads the prompt under the plan
+    too, so it never sees a key or value of the whole model. No second copy of weights is made.
+    """
+    small = copy.copy(engine)
+    small.decoder = UnderPlan(engine.decoder, plan)  # type: ignore[assignment]
+    small.experience = Experience(engine.n_layers)  # its rounds say nothing of the whole model's
+    return ours(small, window=window)
+
+
+class UnderPlan:
+    """A decoder whose every forward skips what a plan skips, else the same.
+
+    Args:
+        decoder: the whole stack.
+        plan: the branches left out, always.
+    """
+
+    def __init__(self, decoder: ResidualDecoder, plan: SkipPlan) -> None:
+        self._decoder, self._plan = decoder, plan
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._decoder, name)
+
+    def forward(self, rows: Any, **options: Any) -> torch.Tensor:
+        """`ResidualDecoder.forward` under the plan."""
+        return self._decoder.forward(rows, **{**options, "plan": self._plan})
+
+    def logits(self, rows: Any, **options: Any) -> torch.Tensor:
+        """`ResidualDecoder.logits` under the plan."""
+        return self._decoder.logits(rows, **{**options, "plan": self._plan})
+
+    __call__ = forward
 
 
 def transformers_generate(loaded: LoadedModel, **options: Any) -> System:
@@ -88,11 +148,18 @@ def transformers_generate(loaded: LoadedModel, **options: Any) -> System:
     return write
 
 
-def fastest_plain(engine: Engine, prompt_ids: Sequence[int], *, repeats: int = 3) -> int:
-    """Rows a forward (1 or 4) with which plain decoding is fastest here, measured interleaved."""
-    times: dict[int, list[float]] = {1: [], 4: []}
+def fastest_plain(
+    engine: Engine, prompt_ids: Sequence[int], *, repeats: int = 3, tokens: int = 24
+) -> int:
+    """Rows a forward (of `ROWS`) with which plain decoding is fastest here, interleaved."""
+    times: dict[int, list[float]] = {rows: [] for rows in ROWS}
     for _ in range(repeats):
         for rows, taken in times.items():
-            written = ours(engine, window=rows)(prompt_ids, 24)
+            written = ours(engine, window=rows)(prompt_ids, tokens)
             taken.append(written.seconds / max(len(written.tokens), 1))
-    return min(times, key=lambda rows: sorted(times[rows])[repeats // 2])
+    return fastest(times)
+
+
+def fastest(times: dict[int, list[float]]) -> int:
+    """The rows with the smallest median time."""
+    return min(times, key=lambda rows: sorted(times[rows])[len(times[rows]) // 2])

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 SCHEMA = 1
@@ -37,7 +38,10 @@ class Event:
 
     def to_json(self) -> str:
         """One NDJSON line without its newline. Non-finite numbers become null."""
-        return json.dumps(_finite(self.to_dict()), ensure_ascii=False, separators=(",", ":"))
+        return _ENCODER.encode({"type": self.type, **_plain(self)})
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,11 +344,23 @@ def _fits(value: Any, annotation: str) -> bool:
     return type(value).__name__ in allowed
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it; numbers that aren't finite are null.
+
+    One walk: a trace has thousands of events, and a server's streams share the engine's cores.
+    """
+    kind = type(value)
+    if kind is float:
         return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
+    if kind in (str, int, bool, type(None)):
+        return value
+    if kind in (tuple, list):
+        return [_plain(item) for item in value]
+    if kind is dict:
+        return {key: _plain(item) for key, item in value.items()}
+    return {name: _plain(getattr(value, name)) for name in _names(kind)}

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -135,6 +136,11 @@ def peak_memory_mb(device: torch.device) -> float:
     if sys.platform == "win32":
         peak: int = psutil.Process().memory_info().peak_wset
         return peak / 1e6
+    try:  # on Linux `ru_maxrss` survives exec: a child would report its parent's peak
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6
+    except (OSError, IndexError, ValueError):
+        pass
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024

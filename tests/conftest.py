@@ -8,6 +8,8 @@ from functools import cache
 # Before torch is imported: threads that spin while another process has the core make a busy
 # machine (two browsers, a server and these tests on two cores) many times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+if "PYTEST_XDIST_WORKER" in os.environ:  # two processes of tests on two cores
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch

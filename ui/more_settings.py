@@ -6,37 +6,36 @@ from dataclasses import dataclass
 
 import gradio as gr
 
-from .settings import MAX_NEW_TOKENS
+from .words import t
 
-RULES = [
-    ("coupled: same text as without drafts", "coupled"),
-    ("rejection: same odds as without drafts", "rejection"),
-    ("threshold (lossy)", "threshold"),
-    ("typical (lossy)", "typical"),
-]
+RULES = ("coupled", "rejection", "threshold", "typical")
+POLICIES = ("fixed", "confidence", "adaptive", "auto")
+STARTS = ("start", "first_skipped")
 
-# (label, lowest, highest, first value, step, help), in the order of `Settings`.
-_SLIDERS: tuple[tuple[str, float, float, float, float, str], ...] = (
-    ("Threshold", 0, 1, 0.7, 0.05, "Of the rule “threshold”: how likely a guess must be."),
-    ("Top-k", 0, 200, 0, 1, "Keep only the k likeliest words; 0 keeps all."),
-    ("Top-p", 0.05, 1, 1, 0.05, "Keep the likeliest words that reach this share; 1 keeps all."),
-    ("Min-p", 0, 0.95, 0, 0.05, "Drop words below this share of the likeliest; 0 drops none."),
-    ("Repetition penalty", 0.5, 2, 1, 0.05, "Above 1, words already used become less likely."),
-    ("Presence penalty", -2, 2, 0, 0.1, "Above 0, words already written become less likely."),
-    ("Confidence", 0, 1, 0, 0.05, "Stop guessing after a guess less likely than this; 0: never."),
+# (name, lowest, highest, first value, step), in the order of `Settings`.
+_SLIDERS: tuple[tuple[str, float, float, float, float], ...] = (
+    ("threshold", 0, 1, 0.7, 0.05),
+    ("top_k", 0, 200, 0, 1),
+    ("top_p", 0.05, 1, 1, 0.05),
+    ("min_p", 0, 0.95, 0, 0.05),
+    ("repetition_penalty", 0.5, 2, 1, 0.05),
+    ("presence_penalty", -2, 2, 0, 0.1),
+    ("confidence", 0, 1, 0, 0.05),
 )
 
 
 @dataclass(frozen=True)
 class MoreSettings:
-    """The controls; `sliders` and `stop` in the order of `Settings`."""
+    """The controls; `sliders`, `stop`, `policy` and `verify_from` in the order of `Settings`."""
 
-    rule: gr.Dropdown
+    rule: gr.Radio
     seed: gr.Number
     length: gr.Slider
     chat: gr.Checkbox
     sliders: list[gr.Slider]
     stop: gr.Textbox
+    policy: gr.Radio
+    verify_from: gr.Radio
 
 
 def build_more_settings() -> MoreSettings:
@@ -46,36 +45,55 @@ def build_more_settings() -> MoreSettings:
         512,
         96,
         step=1,
-        label="Length",
-        info=f"Most tokens to write (an API call may ask for up to {MAX_NEW_TOKENS}).",
+        label=t("decode.length"),
+        info=t("decode.length_info"),
         elem_id="length",
     )
     seed = gr.Number(
-        0, precision=0, label="Seed", info="The same seed gives the same text.", elem_id="seed"
+        0, precision=0, label=t("decode.seed"), info=t("decode.seed_info"), elem_id="seed"
     )
-    rule = gr.Dropdown(
-        RULES,
+    # A radio, not a dropdown: that one keeps what it shows in the language it was chosen in.
+    rule = gr.Radio(
+        [(t(f"decode.rule.{name}"), name) for name in RULES],
         value="coupled",
-        label="How guesses are judged",
-        info="Lossy rules keep more guesses, but may change the text.",
+        label=t("decode.rule"),
+        info=t("decode.rule_info"),
         elem_id="rule",
     )
-    with gr.Accordion("More settings", open=False):
-        chat = gr.Checkbox(
-            True,
-            label="Chat template",
-            info="Ask as in a chat. Off: the model just continues your text.",
-            elem_id="chat",
+    with gr.Accordion(t("decode.more"), open=False, elem_id="more"):
+        policy = gr.Radio(
+            [(t(f"decode.policy.{name}"), name) for name in POLICIES],
+            value="fixed",
+            label=t("decode.policy"),
+            info=t("decode.policy_info"),
+            elem_id="policy",
         )
+        verify_from = gr.Radio(
+            [(t(f"decode.verify.{name}"), name) for name in STARTS],
+            value="start",
+            label=t("decode.verify"),
+            info=t("decode.verify_info"),
+            elem_id="verify-from",
+        )
+        chat = gr.Checkbox(True, label=t("decode.chat"), info=t("decode.chat_info"), elem_id="chat")
         sliders = [
-            gr.Slider(low, high, value, step=step, label=label, info=info)
-            for label, low, high, value, step, info in _SLIDERS
+            gr.Slider(
+                low,
+                high,
+                value,
+                step=step,
+                label=t(f"decode.{name}"),
+                info=t(f"decode.{name}_info"),
+                elem_id=name.replace("_", "-"),
+            )
+            for name, low, high, value, step in _SLIDERS
         ]
         stop = gr.Textbox(
             "",
-            label="Stop texts",
-            info="The text ends when one of these lines was written.",
+            label=t("decode.stop_texts"),
+            info=t("decode.stop_texts_info"),
             lines=1,
             max_lines=4,
+            elem_id="stop-texts",
         )
-    return MoreSettings(rule, seed, length, chat, sliders, stop)
+    return MoreSettings(rule, seed, length, chat, sliders, stop, policy, verify_from)

@@ -7,24 +7,30 @@ from typing import Any
 
 from selfspec_core.plan import PRESETS, LengthSchedule, PlanError, SkipPlan, parse_plan
 
+from .errors import said
 from .feed import as_line
 
 BY_LENGTH = "by length"
 
 
-def to_strip(plan: SkipPlan | LengthSchedule, error: str = "") -> str:
+def to_strip(plan: SkipPlan | LengthSchedule) -> str:
     """A plan as the strip's value."""
     steps = plan.steps if isinstance(plan, LengthSchedule) else ((0, plan),)
     return as_line(
         {
+            "text": str(plan),
             "layers": plan.n_layers,
             "steps": [
                 {"from": start, "attention": sorted(step.attention), "mlp": sorted(step.mlp)}
                 for start, step in steps
             ],
-            "error": error,
         }
     ).replace("<", "\\u003c")
+
+
+def to_strip_error(error: PlanError, n_layers: int) -> str:
+    """Why a plan can't be used; the strip says so under the plan that it shows."""
+    return as_line({"layers": n_layers, "error": said(error)}).replace("<", "\\u003c")
 
 
 def from_strip(value: str, n_layers: int) -> SkipPlan | LengthSchedule:
@@ -97,4 +103,5 @@ __all__ = [
     "percent_of",
     "preset_of",
     "to_strip",
+    "to_strip_error",
 ]

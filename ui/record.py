@@ -21,6 +21,7 @@ from .recorded import WELCOME
 from .run import run
 from .session import Studio
 from .settings import Settings
+from .words import msg, say
 
 
 async def record(studio: Studio, settings: Settings, path: Path) -> str:
@@ -38,7 +39,7 @@ async def record(studio: Studio, settings: Settings, path: Path) -> str:
     for line in lines:
         (events if json.loads(line)["type"] in known else notes).append(json.loads(line))
     if json.loads(header)["state"] != "done":
-        raise RuntimeError(notes[-1]["text"] if notes else "the run did not end")
+        raise RuntimeError(say(notes[-1]["text"]) if notes else "the run did not end")
     # What was said while measuring is over; what was measured stays.
     kept = {note["type"]: note for note in notes if note["type"] != "note"}
     notes = [note for note in notes if note["type"] == "note"] + list(kept.values())
@@ -48,9 +49,9 @@ async def record(studio: Studio, settings: Settings, path: Path) -> str:
     beside = {
         "prompt": settings.prompt,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": f"measured when it was recorded, on a CPU with {os.cpu_count()} cores"
+        "machine": msg("decode.recorded.cpu", cores=os.cpu_count())
         if events[0]["model"]["device"] == "cpu"
-        else f"measured when it was recorded, on {events[0]['model']['device']}",
+        else msg("decode.recorded.device", device=events[0]["model"]["device"]),
         "notes": notes,
     }
     path.with_suffix(".json").write_text(
@@ -63,7 +64,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m ui.record", description=__doc__)
     parser.add_argument("--model", default="builtin")
-    parser.add_argument("--prompt", default=EXAMPLES[1][1])
+    parser.add_argument("--prompt", default=EXAMPLES["moon"])
     parser.add_argument("--plan", default="light")
     parser.add_argument("--k", type=int, default=3)
     parser.add_argument("--max-new-tokens", type=int, default=72)

@@ -54,16 +54,5 @@ def read_recording(path: Path = WELCOME) -> Recording:
     feed = TraceFeed(0, prompt=prompt, machine=about.get("machine"))
     feed.add(events)
     feed.add(about.get("notes", []))
-    value = feed.whole(state="recorded", message=label(start, about.get("date")))
+    value = feed.whole(state="recorded", message=explain.run_name(start, about.get("date")))
     return Recording(value, start, prompt)
-
-
-def label(start: Start, date: str | None = None) -> str:
-    """What a run is, in a line: model, plan, k, and when."""
-    parts = [
-        explain.model_name(start.model),
-        f"skips {start.plan}" if start.plan != "none" else "skips nothing",
-        f"k {start.k}",
-        f"rule {start.rule}",
-    ]
-    return " · ".join([*parts, date] if date else parts)

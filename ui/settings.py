@@ -6,16 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from selfspec_core.plan import parse_plan
+from selfspec_core.policies import MAX_K
+
+from . import values
+from .limits import Limits
+from .values import SettingsError
 
 if TYPE_CHECKING:
     from selfspec_core.request import Request
 
+__all__ = ["LOSSY_RULES", "Settings", "SettingsError"]
+
 LOSSY_RULES = ("threshold", "typical")
-MAX_NEW_TOKENS = 4096
+MAX_PLAN, MAX_STOP, MAX_NAME = 10_000, 2_000, 100
+"""Characters of a plan, of all stop strings together, and of a name."""
 
-
-class SettingsError(ValueError):
-    """A setting that can't be used; the message says what is allowed."""
+_ANYTHING = Limits()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +46,13 @@ class Settings:
     """Stop drafting after a token less likely than this; 0 never stops."""
     stop: str = ""
     """Texts that end the generation, one a line."""
+    draft_policy: str = "fixed"
+    """How many to draft: one of `selfspec_core.policies.POLICIES`."""
+    verify_from: str = "start"
+    """Where verification begins: "start" or "first_skipped"."""
 
-    def request(self, n_layers: int) -> Request:
-        """The engine's request for a model of `n_layers` layers.
+    def request(self, n_layers: int, limits: Limits = _ANYTHING) -> Request:
+        """The engine's request for a model of `n_layers` layers, within the operator's limits.
 
         Raises:
             ValueError: a value outside what is allowed; the message is for a person.
@@ -51,42 +61,38 @@ class Settings:
         from selfspec_core.request import Request
         from selfspec_core.sampling import Sampling
 
-        if not isinstance(self.prompt, str) or not self.prompt.strip():
+        prompt = values.text("prompt", "" if self.prompt is None else self.prompt)
+        if not prompt.strip():
             raise SettingsError("The prompt is empty: write one, or pick an example.")
-        length = _whole("length", self.max_new_tokens)
-        if not 0 <= length <= MAX_NEW_TOKENS:
-            raise SettingsError(f"The length must be 0–{MAX_NEW_TOKENS} tokens, got {length}.")
-        confidence = _number("confidence", self.confidence)
+        limits.check_prompt(prompt)
+        length = values.whole("length", self.max_new_tokens)
+        limits.check_length(length)
+        k = values.whole("k", self.k)
+        if limits.max_k < MAX_K:
+            limits.check_k(k)
+        confidence = values.number("confidence", self.confidence)
+        policy = values.text("draft policy", self.draft_policy, most=MAX_NAME)
+        stop = values.text("stop", self.stop, most=MAX_STOP)
         return Request(
-            prompt=self.prompt,
-            chat=None if self.chat else False,
-            plan=parse_plan(str(self.plan), n_layers),
-            k=_whole("k", self.k),
-            confidence=confidence or None,
-            rule=self.rule,
-            threshold=_number("threshold", self.threshold),
+            prompt=prompt,
+            chat=None if values.flag("chat", self.chat) else False,
+            plan=parse_plan(values.text("plan", self.plan, most=MAX_PLAN), n_layers),
+            k=k,
+            # A confidence alone asks for the policy of that name.
+            draft_policy=None if policy == "fixed" else policy,
+            confidence=None if policy == "auto" else confidence or None,
+            rule=values.text("rule", self.rule, most=MAX_NAME),
+            threshold=values.number("threshold", self.threshold),
             sampling=Sampling(
-                temperature=_number("temperature", self.temperature),
-                top_k=_whole("top-k", self.top_k),
-                top_p=_number("top-p", self.top_p),
-                min_p=_number("min-p", self.min_p),
-                repetition_penalty=_number("repetition penalty", self.repetition_penalty),
-                presence_penalty=_number("presence penalty", self.presence_penalty),
+                temperature=values.number("temperature", self.temperature),
+                top_k=values.whole("top-k", self.top_k),
+                top_p=values.number("top-p", self.top_p),
+                min_p=values.number("min-p", self.min_p),
+                repetition_penalty=values.number("repetition penalty", self.repetition_penalty),
+                presence_penalty=values.number("presence penalty", self.presence_penalty),
             ),
             max_new_tokens=length,
-            stop=tuple(line for line in self.stop.split("\n") if line),
-            seed=_whole("seed", self.seed),
+            stop=tuple(line for line in stop.split("\n") if line),
+            seed=values.whole("seed", self.seed),
+            verify_from=values.text("verify from", self.verify_from, most=MAX_NAME),
         )
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-        raise SettingsError(f"The {name} must be a number, got {value!r}.")
-    return float(value)
-
-
-def _whole(name: str, value: Any) -> int:
-    number = _number(name, value)
-    if number in (float("inf"), float("-inf")) or number != int(number):
-        raise SettingsError(f"The {name} must be a whole number, got {value!r}.")
-    return int(value)

@@ -8,29 +8,31 @@ from typing import Any
 
 import gradio as gr
 
-from .api import add_generate
+from .api import add_endpoints
 from .compare_panel import build_compare
 from .decode import build_decode
+from .decode_events import AT_ONCE
+from .errors import said
 from .feed import as_line
 from .layers_panel import build_layers
+from .metrics import routes
+from .model_picker import build_model_picker, from_this_computer
 from .session import Studio
 from .theme import head, theme
 from .tune_panel import build_tune
-from .words import i18n, t
+from .words import i18n, t, text
 
 TITLE = "SelfSpec Studio"
 _POLL_SECONDS = 0.25
 _PANELS = {"layers": build_layers, "tune": build_tune, "compare": build_compare}
 _HEADER = """<header class="ss-header">
-<h1 class="ss-brand"><svg viewBox="0 0 34 34" aria-hidden="true">
-<rect x="3" y="4" width="28" height="5" rx="2.5" fill="#0072B2"/>
-<rect x="3" y="12" width="28" height="5" rx="2.5" fill="none" stroke="#E69F00" stroke-width="1.6"
-stroke-dasharray="3 2.4"/>
-<rect x="3" y="20" width="28" height="5" rx="2.5" fill="#0072B2"/>
-<circle cx="17" cy="30" r="2.6" fill="#CC79A7"/></svg>SelfSpec Studio</h1>
-<p class="ss-tagline">A language model guesses ahead with some of its own layers skipped, then
-checks all guesses at once with every layer. Nothing is lost; sometimes it is faster.</p>
-<div class="ss-model"></div>
+<h1 class="ss-brand" translate="no"><svg viewBox="0 0 34 34" aria-hidden="true">
+<rect class="ss-mark-kept" x="3" y="3" width="28" height="6" rx="3"/>
+<rect class="ss-mark-skipped" x="4" y="14" width="26" height="6" rx="3"/>
+<rect class="ss-mark-kept" x="3" y="25" width="28" height="6" rx="3"/></svg>SelfSpec
+<span>Studio</span></h1>
+<div class="ss-header-tools"></div>
+<p class="ss-tagline"></p>
 </header>"""
 
 
@@ -44,37 +46,53 @@ def build(studio: Studio) -> gr.Blocks:
             apply_default_css=False,
             elem_id="header",
         )
+        add_endpoints(studio)  # before the panels, whose listeners may have the same names
+        picker = build_model_picker(studio) if studio.switchable else None
         with gr.Tabs(elem_id="panels"):
-            with gr.Tab(t("common.tab.decode"), id="decode"):
+            # Rendered though another panel may be open: the plan and the prompt are kept here.
+            with gr.Tab(t("common.tab.decode"), id="decode", render_children=True) as decode_tab:
                 panel = build_decode(studio)
             for name, build_panel in _PANELS.items():
                 with gr.Tab(t(f"common.tab.{name}"), id=name):
                     build_panel(studio, panel)
-        add_generate(studio)
+        # The browser presses it when a run was made by another model than the page shows.
+        refit = gr.Button("", visible="hidden", elem_id="refit")
+        followed: list[Any] = [header, *panel.shown, *panel.model_bound]
+        plan_now: list[Any] = [panel.plan, panel.shown[2]]
 
-        async def follow(plan: str) -> AsyncIterator[list[Any]]:
+        async def follow(plan: str, preset: str | None) -> AsyncIterator[list[Any]]:
             """Say how far the model is until it is there, then fit the controls to it."""
-            said = None
+            told = None
             while studio.status.state == "loading":
-                if studio.status != said:
-                    said = studio.status
-                    yield [
-                        _status(studio),
-                        *[gr.skip()] * (len(panel.shown) + len(panel.model_bound)),
-                    ]
+                if studio.status != told:
+                    told = studio.status
+                    yield [_status(studio), *[gr.skip()] * (len(followed) - 1)]
                 await asyncio.sleep(_POLL_SECONDS)
-            yield [_status(studio), *panel.show_plan(plan), *panel.fit_model()]
+            yield [_status(studio), *panel.show_plan(plan, preset), *panel.fit_model()]
+
+        async def switch(
+            request: gr.Request, name: str, plan: str, preset: str | None
+        ) -> AsyncIterator[list[Any]]:
+            """Load another model, then as `follow`."""
+            try:
+                if studio.allowed is None and not from_this_computer(request):
+                    raise ValueError(text("errors.not_switchable"))
+                studio.switch(name)
+            except ValueError as error:
+                yield [_status(studio, failure=said(error)), *[gr.skip()] * (len(followed) - 1)]
+                return
+            async for values in follow(plan, preset):
+                yield values
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
         demo.load(
             None, panel.link, panel.link, js="(...v) => window.SelfSpec.readLink(...v)", **quiet
-        ).then(
-            follow,
-            [panel.plan],
-            [header, *panel.shown, *panel.model_bound],
-            concurrency_limit=None,
-            **quiet,
-        )
+        ).then(follow, plan_now, followed, concurrency_limit=None, **quiet)
+        refit.click(follow, plan_now, followed, **AT_ONCE)
+        decode_tab.select(**panel.again | {"js": "(...v) => window.SelfSpec.runningOnReturn(...v)"})
+        if picker is not None:
+            for listen in picker.listeners:
+                listen(switch, [picker.name, *plan_now], followed, **AT_ONCE)
     return demo
 
 
@@ -87,6 +105,8 @@ def launch_options(studio: Studio) -> dict[str, Any]:
         "head": head(recording.value if recording else None),
         "max_threads": 128,
         "state_session_capacity": 100,
+        "mcp_server": True,
+        "app_kwargs": {"routes": routes(studio)},
         "run_history": False,
         "enable_monitoring": False,
         "ssr_mode": False,
@@ -94,8 +114,16 @@ def launch_options(studio: Studio) -> dict[str, Any]:
     }
 
 
-def _status(studio: Studio) -> str:
+def _status(studio: Studio, *, failure: dict[str, Any] | None = None) -> str:
     status = studio.status
     return as_line(
-        {"state": status.state, "text": status.text, "fraction": status.fraction}
+        {
+            "state": status.state,
+            "said": status.said,
+            "fraction": status.fraction,
+            "failure": failure or status.failure,
+            "model": studio.model_name,
+            "layers": studio.n_layers,
+            "switchable": studio.switchable,
+        }
     ).replace("<", "\\u003c")

@@ -6,25 +6,55 @@ Everything is served from here; no font, script or style comes from another host
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import gradio as gr
 from gradio.themes.utils import sizes
 
+from . import trace_page
 from .places import ASSETS
 from .words import dictionary
 
-STYLES = ("page.css", "views.css", "layers_panel.css", "tune_panel.css", "compare_panel.css")
+STYLES = (
+    "page.css",
+    "views.css",
+    "decode_views.css",
+    "layers_panel.css",
+    "tune_panel.css",
+    "compare_panel.css",
+)
 SCRIPTS = (
     "words.js",
     "store.js",
+    "reading.js",
+    "blocks.js",
     "tokens.js",
     "inspector.js",
     "figures.js",
+    "rounds.js",
+    "rewind.js",
+    "decision.js",
+    "stepper.js",
+    "race.js",
+    "pinned.js",
+    "trace_file.js",
     "stage.js",
+    "offline.js",
+    "plans.js",
     "layers.js",
+    "links.js",
+    "header.js",
+    "announce.js",
     "page.js",
+    "layers_panel_scale.js",
+    "layers_panel_heat.js",
+    "layers_panel_views.js",
+    "layers_panel_controls.js",
     "layers_panel.js",
+    "tune_chart.js",
     "tune_panel.js",
+    "tune_cards.js",
+    "tune_exchange.js",
     "compare_panel.js",
 )
 
@@ -89,14 +119,39 @@ def head(recorded: str | None = None) -> str:
     Args:
         recorded: the value of a recorded run, which then plays at once.
     """
-    styles = "".join(f"<style>{_asset(name)}</style>" for name in STYLES)
-    scripts = "".join(f"<script>{_asset(name)}</script>" for name in SCRIPTS)
-    words = json.dumps(dictionary(), ensure_ascii=False).replace("<", "\\u003c")
-    scripts = f"<script>window.SelfSpec = {{dictionary: {words}}};</script>{scripts}"
+    styles = "".join(_inline("style", name) for name in STYLES)
+    scripts = "".join(_inline("script", name) for name in SCRIPTS)
+    setup = {
+        "dictionary": dictionary(),
+        "gradioCore": gradio_core(),
+        "traceSchema": trace_page.trace_schema(),
+        "tracePage": trace_page.skeleton(),
+    }
+    said = json.dumps(setup, ensure_ascii=False).replace("<", "\\u003c")
+    scripts = f"<script>window.SelfSpec = {said};</script>{scripts}"
     if recorded is None:
         return styles + scripts
     value = json.dumps(recorded).replace("<", "\\u003c")  # no "</script>" inside a script
     return f"{styles}{scripts}<script>window.SelfSpec.preview({value})</script>"
+
+
+def gradio_core() -> str:
+    """Address of Gradio's own module whose `changeLocale` switches its components' language.
+
+    Raises:
+        FileNotFoundError: this version of Gradio has none.
+    """
+    assets = Path(gr.__file__).parent / "templates" / "frontend" / "assets"
+    for path in sorted(assets.glob("core-*.js")):
+        if "changeLocale" in path.read_text(encoding="utf-8"):
+            return f"assets/{path.name}"
+    raise FileNotFoundError("this version of Gradio has no module with changeLocale")
+
+
+def _inline(tag: str, name: str) -> str:
+    # What a saved trace's page needs is marked, so that the browser can copy it into one.
+    offline = f' data-offline="{name}"' if name in (*trace_page.STYLES, *trace_page.SCRIPTS) else ""
+    return f"<{tag}{offline}>{_asset(name)}</{tag}>"
 
 
 def _asset(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from analysis.importance import METHODS, Importance, Settings, chosen_methods, i
 from analysis.scores import LOGPROB, SCORES
 from analysis.texts import Text, write_texts
 from selfspec_core.engine import Engine
+from selfspec_core.request import Request
 
 
 def add(subparsers: Any, common: argparse.ArgumentParser) -> None:
@@ -94,11 +94,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _written(engine: Engine, prompts: list[str], tokens: int) -> list[Text]:
-    begin, texts = time.perf_counter(), []
-    for number, text in enumerate(write_texts(engine, prompts, tokens=tokens), start=1):
+    texts = []
+    for text, left in write_texts(engine, Request(max_new_tokens=tokens), prompts):
         texts.append(text)
-        left = (time.perf_counter() - begin) / number * (len(prompts) - number)
-        progress(f"the target writes: {number}/{len(prompts)}", left)
+        progress(f"the target writes: {len(texts)}/{len(prompts)}", left)
     return texts
 
 

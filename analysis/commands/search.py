@@ -147,7 +147,7 @@ def _compared(
         chosen = best
         progress("compared with Draft & Verify's search", left)
     if chosen is not None:
-        found["draft-verify"] = _Found(chosen, fresh.score(chosen.plan))
+        found["draft-verify"] = _Found(chosen, fresh.at(chosen))
     for name, plan in middle_plans(engine.n_layers).items():
         scored = fresh.score(plan)
         found[name] = _Found(scored.choice, scored)
@@ -187,12 +187,15 @@ def _report(
         },
     }
     if options.out is not None:
-        file = _file(engine, request, choice, predicted, unseen["found"], prompts, pays)
+        file = _file(engine, request, choice, predicted, unseen["found"], prompts)
         write_plan_file(options.out, file)
         say(f"wrote {options.out}")
     lines = _table({"found": figures, **figures["compared"]})
     if not pays:
-        lines.append("nothing pays here: plain decoding is as fast or faster")
+        lines.append(
+            "nothing pays here: plain decoding is as fast or faster; these are the plans that lose "
+            "least"
+        )
     show(figures, options, lines)
     return 0
 
@@ -221,6 +224,7 @@ def _figures(choice: Choice, predicted: Scored, seen: Measured, unseen: Measured
             "tau": predicted.tau,
             "speedup": predicted.speedup,
             "interval": [predicted.low, predicted.high],
+            "tokens_per_second": predicted.tokens_per_second,
         },
         "measured_seen": asdict(seen),
         "measured_unseen": asdict(unseen),
@@ -234,18 +238,18 @@ def _file(
     predicted: Scored,
     measured: Measured,
     prompts: tuple[list[str], list[str]],
-    pays: bool,
 ) -> PlanFile:
     certified = [choice.request(request, prompt) for prompt in prompts[1][:_CHECKED]]
-    return PlanFile.of(
+    return PlanFile.of_request(
         engine.loaded.info,
-        choice.plan,
-        k=choice.k if pays else 0,
-        rule=request.rule,
-        temperature=request.sampling.temperature,
-        draft_temperature=choice.draft_temperature,
+        choice.request(request, ""),  # its k too where nothing pays: the figures are of it
         calibration_hash=hash_of_texts(prompts[0]),
-        predicted=Figures(alpha=predicted.alpha, tau=predicted.tau, speedup=predicted.speedup),
+        predicted=Figures(
+            alpha=predicted.alpha,
+            tau=predicted.tau,
+            tokens_per_second=predicted.tokens_per_second,
+            speedup=predicted.speedup,
+        ),
         measured=Figures(
             alpha=measured.alpha,
             tau=measured.tau,

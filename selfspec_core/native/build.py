@@ -43,6 +43,8 @@ def load() -> None:
     Raises:
         Unavailable: no compiler, or one that can't build it.
     """
+    if hasattr(torch.ops.selfspec, "attention"):  # registering twice would end the process
+        return
     path = library()
     if not path.exists():
         build(path)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from selfspec_core.decoder import ResidualDecoder
 from selfspec_core.engine import Engine
 from selfspec_core.loading import wrap
 from selfspec_core.plan import SkipPlan
@@ -36,13 +39,25 @@ def _byte(symbol: str) -> int:
 
 
 def engine_on(
-    name: str = "llama", *, end: int | None = 1, seed: int = 0, **overrides: Any
+    name: str = "llama",
+    *,
+    end: int | None = 1,
+    seed: int = 0,
+    change: Callable[[ResidualDecoder], None] | None = None,
+    **overrides: Any,
 ) -> Engine:
-    """An engine on a tiny model of 258 tokens; `end` is its end token, None for none."""
+    """An engine on a tiny model of 258 tokens; `end` is its end token, None for none.
+
+    `change` is shown the stack while its weights are still plain parameters, and may change them.
+    """
     model = tiny(name, seed=seed, **{"vocab_size": BYTES, **overrides})
     model.config.eos_token_id = end
     model.generation_config.eos_token_id = end
-    return Engine(wrap(model, byte_tokenizer()))
+    loaded = wrap(model, byte_tokenizer())
+    if change is not None:
+        with torch.no_grad():
+            change(ResidualDecoder(loaded.model, loaded.family))
+    return Engine(loaded)
 
 
 PROMPT = "The café 🙂 opens"

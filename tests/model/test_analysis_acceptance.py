@@ -22,14 +22,15 @@ FAMILIES = ["llama", "gpt_neox", "gpt2", "smollm3-sliding", "gemma2"]
 
 def soft(name: str, **overrides):
     """An engine whose drafts often agree: branches write little beside the embedding."""
-    engine = engine_on(name, end=None, **overrides)
-    with torch.no_grad():
-        for pair in engine.decoder.branches[1:]:
+
+    def quieten(decoder):
+        for pair in decoder.branches[1:]:
             for branch in pair:
                 writes = branch.norm_after if branch.norm_after is not None else branch.writes
                 last = [p for n, p in writes.named_parameters() if "weight" in n][-1]
                 last.mul_(0.35)
-    return engine
+
+    return engine_on(name, end=None, change=quieten, **overrides)
 
 
 def predictor_for(engine, **values) -> tuple[Predictor, Request]:
@@ -106,6 +107,59 @@ def test_a_draft_temperature_of_its_own_is_followed():
     assert (walked.drafted, walked.accepted, walked.rounds) == decoded(engine, request, plan, 3)
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("name", ["llama", "gpt_neox"])
+def test_stopping_by_confidence_is_predicted(name, temperature):
+    """Rounds and accepted drafts exactly; drafts behind a rejected one by the mean confidence."""
+    engine = soft(name)
+    plan = SkipPlan.parse("a1,m2", engine.n_layers)
+    drafted, counted, fixed = 0.0, 0, 0.0
+    for confidence in (0.1, 0.4, 0.7):
+        predictor, request = predictor_for(
+            engine, confidence=confidence, sampling=Sampling(temperature=temperature)
+        )
+        walked = predictor.table(plan, depth=4).walk(4)
+        found = decoded(engine, request, plan, 4)
+        assert (walked.accepted, walked.rounds) == pytest.approx(found[1:])
+        drafted, counted = drafted + walked.drafted, counted + found[0]
+        fixed += 4 * found[2]
+    assert drafted == pytest.approx(counted, rel=0.12)
+    assert counted < 0.8 * fixed  # it does stop
+
+
+def test_a_confidence_of_0_drafts_as_a_fixed_k_does():
+    engine = soft("llama")
+    plan = SkipPlan.parse("a1,m2", engine.n_layers)
+    fixed = predictor_for(engine)[0].table(plan, depth=3).walk(3)
+    assert predictor_for(engine, confidence=0.0)[0].table(plan, depth=3).walk(3) == fixed
+
+
+def test_under_rejection_stopping_by_confidence_is_right_on_average():
+    engine = soft("llama")
+    plan = SkipPlan.parse("1-2", engine.n_layers)
+    sums = [0.0] * 6
+    for seed in range(24):
+        predictor, request = predictor_for(
+            engine,
+            seed=seed,
+            rule="rejection",
+            confidence=0.3,
+            sampling=Sampling(temperature=1.0),
+        )
+        walked = predictor.table(plan, depth=3).walk(3)
+        both = (walked.drafted, walked.accepted, walked.rounds, *decoded(engine, request, plan, 3))
+        sums = [a + b for a, b in zip(sums, both, strict=True)]
+    assert sums[:3] == pytest.approx(sums[3:], rel=0.1)
+    assert sums[3] < 2.4 * sums[5]  # it does stop
+
+
+def test_a_policy_that_follows_what_it_meets_is_refused():
+    engine = soft("llama")
+    reference = Reference(engine.decoder, [Text((2, 3, 4, 5), 2)])
+    with pytest.raises(ValueError, match="draft policy"):
+        Predictor(engine, reference, Request(draft_policy="auto"))
+
+
 def test_under_rejection_the_prediction_is_right_on_average():
     engine = soft("llama")
     plan = SkipPlan.parse("1-2", engine.n_layers)
@@ -145,7 +199,7 @@ def test_a_round_restarts_after_a_rejection():
 
 def test_lossy_rules_are_refused():
     engine = soft("llama")
-    reference = Reference(engine.decoder, [Text((2, 3), (4, 5), 2)])
+    reference = Reference(engine.decoder, [Text((2, 3, 4, 5), 2)])
     with pytest.raises(ValueError, match="typical"):
         Predictor(engine, reference, Request(rule="typical"))
 

@@ -42,15 +42,14 @@ COSTS = CostModel(
 
 @cache
 def planted_engine():
-    engine = engine_on("llama", end=None, num_hidden_layers=LAYERS)
-    with torch.no_grad():
-        for pair in engine.decoder.branches:
+    def plant(decoder):
+        for pair in decoder.branches:
             for branch in pair:
-                weight = branch.writes.weight if branch.kind == "attention" else None
-                weight = branch.module.down_proj.weight if weight is None else weight
                 if PLANTED.skips(branch.kind, branch.layer):
-                    weight.zero_()
-    return engine
+                    last = branch.writes if branch.kind == "attention" else branch.writes.down_proj
+                    last.weight.zero_()
+
+    return engine_on("llama", end=None, change=plant, num_hidden_layers=LAYERS)
 
 
 @cache
@@ -181,6 +180,16 @@ def test_random_plans_are_the_seeds_own():
     assert random_plans(30, 20, 4) == random_plans(30, 20, 4)
     assert len(set(random_plans(30, 20, 4))) == 20
     assert random_plans(30, 20, 4) != random_plans(30, 20, 5)
+
+
+def test_a_choice_is_predicted_with_its_own_k_even_where_another_is_better():
+    wanted = objective()
+    found = [wanted.at(Choice(PLANTED, k)) for k in (1, 2, 4)]
+    rounds = [8, 6, 4]  # of 16 tokens, k + 1 in each
+    assert [each.choice.k for each in found] == [1, 2, 4]
+    assert [each.tau for each in found] == [16 / count for count in rounds]
+    assert wanted.score(PLANTED).speedup >= max(each.speedup for each in found)
+    assert len(wanted.scores) == 1
 
 
 def test_draft_and_verify_decodes_for_real():

@@ -72,7 +72,9 @@ def test_search_writes_a_plan_file_and_compares(run, tmp_path):
     for compared in found["compared"].values():
         assert {"plan", "k", "predicted", "measured_seen", "measured_unseen"} <= compared.keys()
     file = read_plan_file(out)
-    assert str(file.plan) == found["plan"]
+    assert (str(file.plan), file.k) == (found["plan"], found["k"])
+    assert file.predicted.tau == found["predicted"]["tau"]
+    assert file.measured.speedup == found["measured_unseen"]["speedup"]
     assert file.check is not None
     assert file.check["identical"] == file.check["prompts"]
 

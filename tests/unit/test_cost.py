@@ -135,3 +135,16 @@ def test_slots_go_by_buckets():
 def test_busy_moments_do_not_move_what_a_round_takes():
     assert undisturbed([30.0, 31.0, 30.5, 90.0, 95.0, 250.0, 31.5, 88.0]) < 32
     assert undisturbed([7.0]) == 7.0
+
+
+def test_tokens_a_second_are_by_the_clock_and_the_speed_up_is_the_same():
+    samples = [
+        replace(s, clock_ms=1.2 * (s.draft_ms + s.verify_ms + s.other_ms)) for s in synthetic()
+    ]
+    clocked, ideal = fit(samples, 30), fit(synthetic(), 30)
+    assert (clocked.disturbed, ideal.disturbed) == (pytest.approx(1.2), 1.0)
+    plan, counts = SkipPlan.preset("deep", 30), Counts(drafted=20, rounds=10, tokens=25)
+    found, best = clocked.speed(plan, 2, counts), ideal.speed(plan, 2, counts)
+    assert found.tokens_per_second == pytest.approx(best.tokens_per_second / 1.2)
+    assert found.speedup == pytest.approx(best.speedup)
+    assert clocked.plain_speed() == pytest.approx(ideal.plain_speed() / 1.2)

@@ -23,6 +23,8 @@ from selfspec_core.plan_files import (
     write_plan_file,
 )
 from selfspec_core.plan_formats import FORMATS, dump_plan, export_plan, import_plan, parse_foreign
+from selfspec_core.request import Request
+from selfspec_core.sampling import Sampling
 
 INFO = ModelInfo(
     id="org/model",
@@ -75,6 +77,53 @@ def test_everything_in_our_file_comes_back_as_it_was(tmp_path, plan):
     file = replace(FULL, plan=parse_plan(plan, 30))
     write_plan_file(tmp_path / "plan.json", file)
     assert read_plan_file(tmp_path / "plan.json") == file
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Request(k=3, plan=SkipPlan.parse("a3-8", 30), confidence=0.4),
+        Request(k=8, draft_policy="adaptive", confidence=0.5, rule="rejection"),
+        Request(
+            k=8,
+            draft_policy="auto",
+            draft_temperature=0.7,
+            sampling=Sampling(
+                temperature=0.9,
+                top_k=40,
+                top_p=0.95,
+                min_p=0.05,
+                repetition_penalty=1.1,
+                presence_penalty=0.2,
+                min_new_tokens=4,
+            ),
+        ),
+        Request(k=0, rule="threshold", threshold=0.6),
+    ],
+    ids=lambda request: request.policy_name,
+)
+def test_a_request_leaves_as_a_file_and_comes_back(request_):
+    file = PlanFile.of_request(INFO, request_)
+    back = PlanFile.from_json(file.to_json())
+    assert back == file
+    again = back.request(plan=request_.plan)
+    assert again == request_
+    assert json.loads(file.to_json())["policy"] == request_.policy_name
+
+
+def test_a_policy_by_name_is_the_one_that_its_confidence_says():
+    file = replace(FULL, policy="confidence", confidence=None)
+    assert (file.confidence, file.policy) == (0.6, None)
+    assert json.loads(file.to_json())["policy"] == "confidence"
+    assert PlanFile.from_json(file.to_json()) == file
+    with pytest.raises(PlanFileError, match="draft_policy must be one of"):
+        replace(FULL, policy="sometimes")
+
+
+def test_sampling_that_no_file_holds_is_refused():
+    request = Request(sampling=Sampling(logit_bias=((5, 1.0),)))
+    with pytest.raises(PlanFileError, match="logit_bias"):
+        PlanFile.of_request(INFO, request)
 
 
 def test_our_file_holds_what_a_reader_without_our_code_needs():
@@ -185,6 +234,14 @@ HOSTILE = {
     "rule": (entries(rule="always"), "always"),
     "rule as list": (entries(rule=["coupled"]), "rule must be a text"),
     "policy": (entries(policy="confidence"), "doesn't go with confidence None"),
+    "policy fixed": (entries(policy="fixed", confidence=0.5), "doesn't go with confidence 0.5"),
+    "unknown policy": (entries(policy="greedy"), "'fixed' and 'auto' have none"),
+    "sampling as list": (entries(sampling=[1]), "'sampling' is a table of top_k"),
+    "no sampling": (entries(sampling=None), "'sampling' is a table of top_k"),
+    "unknown sampling": (entries(sampling={"temperature": 1}), "'sampling' is a table of top_k"),
+    "top p": (entries(sampling={"top_p": 1.5}), "top_p must be above 0"),
+    "top p as text": (entries(sampling={"top_p": "all"}), "top_p must be a number"),
+    "top k of a half": (entries(sampling={"top_k": 1.5}), "top_k must be a whole number"),
     "confidence": (entries(confidence=1.5), "0 to 1"),
     "temperature": (entries(temperature=-1), "temperature"),
     "draft temperature": (entries(draft_temperature=-1), "temperature"),

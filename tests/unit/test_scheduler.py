@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import threading
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from selfspec_core.events import Commit, Done, Draft, Round, Wait
 from selfspec_core.scheduler import Scheduler, SchedulerClosed
+from selfspec_core.tickets import Work
+from selfspec_core.turns import Share, Turns
 
 SOON = 5.0
 
@@ -119,9 +124,17 @@ def test_a_generation_arrives_whole_and_in_order(scheduler):
     assert [item.round for item in items[:-1]] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_generations_take_turns_by_the_round(scheduler):
+@pytest.fixture
+def even():
+    """A scheduler to which every turn takes a second."""
+    scheduler = Scheduler(wait_seconds=0.05, clock=itertools.count().__next__)
+    yield scheduler
+    scheduler.close()
+
+
+def test_generations_take_turns_by_the_round(even):
     log, gate = [], threading.Event()
-    tickets = [scheduler.submit(Generation(4, name, log, gate)) for name in "abc"]
+    tickets = [even.submit(Generation(4, name, log, gate)) for name in "abc"]
     gate.set()
     for ticket in tickets:
         assert without_waits(ticket)[-1].reason == "length"
@@ -129,6 +142,99 @@ def test_generations_take_turns_by_the_round(scheduler):
     assert sorted(log) == [(name, i) for name in "abc" for i in range(4)]
     names = "".join(name for name, _ in log)
     assert names == "abc" * 4, names
+
+
+def test_a_person_with_two_generations_gets_no_more_than_one_with_one(even):
+    log, gate = [], threading.Event()
+    tickets = [
+        even.submit(Generation(40, name, log, gate), person=person)
+        for name, person in (("a", "ann"), ("b", "ann"), ("c", "bob"))
+    ]
+    gate.set()
+    for ticket in tickets:
+        list(ticket)
+    names = [name for name, _ in log]
+    until_bob_ends = names[: len(names) - names[::-1].index("c")]
+    assert abs(until_bob_ends.count("a") + until_bob_ends.count("b") - 40) <= 2
+
+
+# -- turns and shares, without a thread -------------------------------------------------------
+
+
+def played(turns: Turns, costs: dict[str, float], seconds: float) -> dict[str, float]:
+    """What everybody had when so many seconds were given out."""
+    works = {}
+    for person in costs:
+        works[person] = Work(lambda _: iter(()), person=person)
+        turns.join(works[person])
+    had = dict.fromkeys(costs, 0.0)
+    while sum(had.values()) < seconds:
+        person = turns.pick().person
+        turns.charge(works[person], costs[person])
+        had[person] += costs[person]
+    return had
+
+
+@given(st.dictionaries(st.text(max_size=3), st.floats(0.05, 1.0), min_size=2, max_size=30))
+def test_everybody_has_the_engine_equally_long_whatever_a_round_costs(costs):
+    costs = {person or "nobody": cost for person, cost in costs.items()}
+    had = played(Turns(), costs, 20 * len(costs) * max(costs.values()))
+    assert max(had.values()) - min(had.values()) <= 2 * max(costs.values()) + 1e-9
+    assert max(had.values()) / min(had.values()) <= 1.5
+
+
+def test_with_equal_costs_nobody_is_ever_two_rounds_ahead():
+    turns, order = Turns(), []
+    for person in range(1, 31):
+        turns.join(Work(lambda _: iter(()), person=person))
+    for number in range(300):
+        work = turns.pick()
+        order.append(work.person)
+        turns.charge(work, 0.05 + 0.0001 * (number * 7919 % 13))  # no clock is exact
+    assert [order.count(person) for person in range(1, 31)] == [10] * 30
+
+
+def test_a_newcomer_has_no_claim_on_the_time_before_it_came():
+    turns = Turns()
+    old = Work(lambda _: iter(()), person="old")
+    turns.join(old)
+    for _ in range(100):
+        turns.charge(turns.pick(), 1.0)
+    new = Work(lambda _: iter(()), person="new")
+    turns.join(new)
+    order = []
+    for _ in range(6):
+        order.append(turns.pick().person)
+        turns.charge(turns.pick(), 1.0)
+    assert order.count("new") == 3
+    assert order[0] == "new"
+
+
+def test_what_nobody_wants_ends_first():
+    turns = Turns()
+    works = [Work(lambda _: iter(()), person=person) for person in "abc"]
+    for work in works:
+        turns.join(work)
+    works[2].abandoned = True
+    assert turns.pick() is works[2]
+
+
+def test_the_background_gets_its_share_of_a_busy_engine_and_no_more():
+    share, busy, background = Share(0.1), 0.0, 0.0
+    while busy + background < 1000:
+        if share.owes(0.5):
+            share.had(0.5)
+            background += 0.5
+        else:
+            share.others_had(0.06)
+            busy += 0.06
+    assert background / (busy + background) == pytest.approx(0.1, abs=0.005)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_a_share_is_a_part_of_the_whole(share):
+    with pytest.raises(ValueError, match="share"):
+        Share(share)
 
 
 def test_everything_runs_on_one_thread_that_is_not_the_callers(scheduler):
@@ -278,6 +384,93 @@ def test_background_work_runs_only_in_the_gaps(scheduler):
     assert [name for name, _ in log][-3:] == ["background"] * 3
 
 
+def test_background_work_gets_on_while_generations_never_stop(even):
+    endless = even.submit(Generation(10_000_000), owner="busy")
+    job = even.submit(lambda cancelled: iter(range(5)), background=True)
+    assert without_waits(job) == [0, 1, 2, 3, 4]
+    assert not endless.over
+
+
+def test_background_jobs_take_turns_too(even):
+    log, gate = [], threading.Event()
+
+    def slices(name):
+        def run(cancelled):
+            for number in range(3):
+                gate.wait(SOON)
+                log.append(name)
+                yield number
+
+        return run
+
+    jobs = [even.submit(slices(name), background=True) for name in "ab"]
+    gate.set()
+    for job in jobs:
+        assert without_waits(job) == [0, 1, 2]
+    assert "".join(log) == "ababab"
+
+
+def test_one_heavy_job_at_a_time_and_light_ones_beside_it(even):
+    log, gate = [], threading.Event()
+
+    def slices(name):
+        def run(cancelled):
+            for number in range(3):
+                gate.wait(SOON)
+                log.append(name)
+                yield number
+
+        return run
+
+    heavy = [even.submit(slices(name), background=True, heavy=True) for name in "AB"]
+    light = even.submit(slices("c"), background=True)
+    gate.set()
+    for job in (*heavy, light):
+        assert without_waits(job) == [0, 1, 2]
+    assert log.index("B") > len(log) - 1 - log[::-1].index("A")
+    assert log.index("c") < log.index("B")
+
+
+def test_the_load_says_who_wants_what():
+    scheduler = Scheduler(max_live=1, wait_seconds=0.02)
+    try:
+        gate = threading.Event()
+        running = Generation(2, gate=gate)
+        tickets = [scheduler.submit(running, person="ann")]
+        assert running.begun.wait(SOON)
+        tickets += [scheduler.submit(Generation(1), person="bob")]
+        tickets += [scheduler.submit(Generation(1), person="ann", background=True)]
+        load = scheduler.load
+        assert (load.running, load.waiting, load.background) == (1, 1, 1)
+        assert sorted(load.people) == ["ann", "ann", "bob"]
+        assert load.turn_seconds > 0
+        gate.set()
+        for ticket in tickets:
+            list(ticket)
+        assert scheduler.load.people == ()
+    finally:
+        scheduler.close()
+
+
+def test_of_those_in_line_whoever_has_least_under_way_comes_first():
+    scheduler = Scheduler(max_live=2, wait_seconds=0.02, clock=itertools.count().__next__)
+    try:
+        log, gate = [], threading.Event()
+        first = scheduler.submit(Generation(8, "a1", log, gate), person="ann")
+        until(lambda: scheduler.load.running == 1)
+        others = [
+            scheduler.submit(Generation(4, name, log, gate), person=person)
+            for name, person in (("a2", "ann"), ("a3", "ann"), ("b1", "bob"))
+        ]
+        gate.set()
+        for ticket in (first, *others):
+            list(ticket)
+        names = [name for name, _ in log]
+        assert names.index("b1") < names.index("a3")
+    finally:
+        scheduler.close()
+
+
 def test_a_generation_interrupts_background_work_at_its_next_slice(scheduler):
     log, gate, begun = [], threading.Event(), threading.Event()
 
@@ -294,6 +487,28 @@ def test_a_generation_interrupts_background_work_at_its_next_slice(scheduler):
     gate.set()
     list(generation), list(job)
     assert log == ["background", ("a", 0), ("a", 1), "background", "background"]
+
+
+def test_short_background_work_does_not_wait_for_long_one(scheduler):
+    begun, ends = threading.Event(), []
+
+    def job(name, slices):
+        def run(cancelled):
+            for number in range(slices):
+                begun.set()
+                time.sleep(0.01)
+                yield number
+            ends.append(name)
+
+        return run
+
+    long = scheduler.submit(job("long", 200), background=True)
+    assert begun.wait(SOON)
+    short = scheduler.submit(job("short", 3), background=True)
+    assert without_waits(short) == [0, 1, 2]
+    assert ends == ["short"]
+    long.cancel()
+    until(lambda: scheduler.idle)
 
 
 def test_a_new_run_supersedes_the_owners_background_work(scheduler):
@@ -380,6 +595,36 @@ def test_batches_join_what_arrived_and_lose_nothing(scheduler):
     items = without_waits(item for batch in batches for item in batch)
     assert [item.round for item in items if isinstance(item, Round)] == list(range(200))
     assert len(batches) < 200
+
+
+def test_the_time_in_which_items_gather_counts_as_silence_too():
+    scheduler, gate = Scheduler(wait_seconds=0.2), threading.Event()
+
+    def one_then_nothing(cancelled):
+        yield round_event(0)
+        gate.wait(SOON)
+        yield done()
+
+    async def read():
+        batches = scheduler.submit(one_then_nothing).batches(0.2)
+        loop = asyncio.get_running_loop()
+        first = await anext(batches)
+        begin = loop.time()
+        second = await anext(batches)
+        took = loop.time() - begin
+        gate.set()
+        rest = [batch async for batch in batches]
+        return first, second, took, rest
+
+    try:
+        first, second, took, rest = asyncio.run(read())
+    finally:
+        gate.set()
+        scheduler.close()
+    assert first == [round_event(0)]
+    assert isinstance(second[0], Wait)
+    assert took < 0.38  # 0.2 and what a busy machine adds; counted anew it would be 0.4
+    assert rest[-1][-1].reason == "length"
 
 
 def test_an_asynchronous_reader_that_is_cancelled_stops_the_work(scheduler):

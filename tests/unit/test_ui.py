@@ -16,11 +16,13 @@ from hypothesis import strategies as st
 from selfspec_core.events import Commit, Done, Round, Start, TraceError, Wait, to_ndjson
 from selfspec_core.plan import PRESETS, LengthSchedule, PlanError, SkipPlan
 from ui import explain, plan_view
+from ui.errors import said
 from ui.feed import WINDOW_UPDATES, TraceFeed
 from ui.recorded import WELCOME, read_recording
 from ui.run import run
 from ui.session import Studio
 from ui.settings import Settings
+from ui.words import say
 
 LAYERS = 12
 
@@ -227,28 +229,31 @@ def test_presets_are_recognised_and_shallow_models_get_what_their_depth_allows()
 )
 def test_the_page_says_why_there_is_nothing_to_see(request_, result, part):
     """Case 26."""
-    assert part in explain.nothing_to_see(start(**request_), done(**result))
+    assert part in say(explain.nothing_to_see(start(**request_), done(**result)))
 
 
 def test_nothing_is_explained_where_there_is_something_to_see():
     assert explain.nothing_to_see(start(), done()) is None
     assert explain.lossy(start()) is None
-    assert "lossy" in explain.lossy(start(rule="typical", lossless=False))
+    assert "lossy" in say(explain.lossy(start(rule="typical", lossless=False)))
 
 
 def test_a_slow_down_is_called_one():
-    assert explain.against_plain(0.8, 20.0).startswith("slower than plain decoding here, 0.80×")
-    assert explain.against_plain(1.0, 20.0).startswith("as fast as")
-    assert explain.against_plain(1.5, 20.0).startswith("faster than")
+    assert say(explain.against_plain(0.8, 20.0)).startswith(
+        "slower than plain decoding here, 0.80×"
+    )
+    assert say(explain.against_plain(1.0, 20.0)).startswith("as fast as")
+    assert say(explain.against_plain(1.5, 20.0)).startswith("faster than")
 
 
 def test_identity_is_said_promised_or_not():
-    assert "✓" in explain.identity((1, 2), (1, 2), promised=True)
-    assert "from token 2 on, which should not happen" in explain.identity(
-        (1, 2), (1, 3), promised=True
-    )
-    assert "does not promise" in explain.identity((1, 2), (1, 3), promised=False)
-    assert "from token 3 on" in explain.identity((1, 2), (1, 2, 3), promised=True)
+    def identity(mine, plain, promised=True):
+        return say(explain.identity(mine, plain, promised=promised))
+
+    assert "✓" in identity((1, 2), (1, 2))
+    assert "from token 2 on, which should not happen" in identity((1, 2), (1, 3))
+    assert "does not promise" in identity((1, 2), (1, 3), promised=False)
+    assert "from token 3 on" in identity((1, 2), (1, 2, 3))
 
 
 def test_models_go_by_their_own_name():
@@ -265,7 +270,7 @@ def test_the_shipped_recording_is_a_whole_trace_of_a_real_run():
     header = json.loads(head)
     assert header["state"] == "recorded"
     assert header["prompt"]
-    assert explain.model_name(recording.start.model) in header["message"]
+    assert explain.model_name(recording.start.model) in say(header["message"])
     trace = [json.loads(line) for line in lines]
     finished = next(event for event in trace if event["type"] == "done")
     assert len(finished["tokens"]) == sum(event["type"] == "commit" for event in trace)
@@ -350,7 +355,7 @@ def test_a_run_ends_with_the_measured_comparison(studio):
     baseline = [line for line in lines if line["type"] == "baseline"][-1]
     assert baseline["speedup"] == 0.5
     assert baseline["identical"] is True
-    assert "slower than plain decoding here, 0.50×" in baseline["text"]
+    assert "slower than plain decoding here, 0.50×" in say(baseline["text"])
     asked = [(request.k, request.window) for request in studio.engine.asked]
     assert asked == [(2, None), (0, 4), (0, 1)]  # counted against the faster plain decoding
 
@@ -370,7 +375,7 @@ def test_a_text_that_differs_is_said_to_differ(studio):
     _, lines = played(studio)
     baseline = [line for line in lines if line["type"] == "baseline"][-1]
     assert baseline["identical"] is False
-    assert "should not happen" in baseline["identity"]
+    assert "should not happen" in say(baseline["identity"])
 
 
 def test_a_device_that_was_measured_inexact_says_near_ties(studio):
@@ -378,17 +383,17 @@ def test_a_device_that_was_measured_inexact_says_near_ties(studio):
     studio.engine.guarantee = SimpleNamespace(exact=False)
     _, lines = played(studio)
     baseline = [line for line in lines if line["type"] == "baseline"][-1]
-    assert "near-ties" in baseline["identity"]
+    assert "near-ties" in say(baseline["identity"])
 
 
 def test_bad_settings_and_failures_become_sentences_and_the_next_run_is_fine(studio):
     header, lines = played(studio, k=40)
     assert header["state"] == "error"
-    assert lines[-1]["text"].startswith("k must be 0–16")
+    assert say(lines[-1]["text"]).startswith("k must be 0–16")
     good, studio.engine = studio.engine, EventsEngine(fails=ZeroDivisionError("oh"))
     header, lines = played(studio)
     assert header["state"] == "error"
-    assert "The run failed (ZeroDivisionError: oh)" in lines[-1]["text"]
+    assert "The run failed (ZeroDivisionError: oh)" in say(lines[-1]["text"])
     studio.engine = good
     assert played(studio)[0]["state"] == "done"
 
@@ -397,7 +402,7 @@ def test_a_model_that_is_not_there_is_said_in_a_sentence(studio):
     studio.engine = None
     header, lines = played(studio)
     assert header["state"] == "error"
-    assert lines[-1]["text"] == studio.status.text
+    assert lines[-1]["text"] == said(studio.status.text)
 
 
 def test_a_slow_round_is_not_called_reading_the_prompt(studio):
@@ -411,15 +416,14 @@ def test_a_slow_round_is_not_called_reading_the_prompt(studio):
                     time.sleep(0.3)
 
     studio.engine = Slow()
-    studio.scheduler._wait_seconds = 0.05
+    studio.scheduler.wait_seconds = 0.05
 
     async def read():
         return [v async for v in run(studio, Settings(prompt="hi"), owner="me")]
 
     headers = [json.loads(value.split("\n")[0]) for value in asyncio.run(read())]
-    running = [
-        h["message"] for h in headers if h["state"] == "running" and "round 2" in h["message"]
-    ]
+    messages = [say(h["message"]) for h in headers if h["state"] == "running"]
+    running = [message for message in messages if "round 2" in message]
     assert len(running) > 2
     assert not any("reading" in message for message in running)
 

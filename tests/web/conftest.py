@@ -25,6 +25,8 @@ from ui.recorded import read_recording
 from ui.session import Studio
 from ui.studio import build, launch_options
 
+from .saved import open_saved  # noqa: F401  (a fixture)
+
 CHROMIUM = Path("/usr/bin/chromium")
 LAYERS = 8
 HOSTILE = [
@@ -84,9 +86,9 @@ class SlowedEngine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def stream(self, request: Any, **options: Any) -> Iterator[Any]:
+    def stream(self, request: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
         """As the engine's, a little slower."""
-        for event in self._engine.stream(request, **options):
+        for event in self._engine.stream(request, *arguments, **options):
             if event.type == "round":
                 self.rounds += 1
                 time.sleep(self.pause)
@@ -208,7 +210,7 @@ def new_page(browser: Any) -> Iterator[Any]:
             lambda message: errors.append(message.text) if message.type == "error" else None,
         )
         page.goto(url)
-        page.wait_for_selector("#run")
+        page.wait_for_selector("#run", state="attached")  # a link may open another panel
         return page
 
     yield open_page

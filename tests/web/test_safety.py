@@ -99,13 +99,19 @@ def test_nothing_loads_from_another_host(app, browser):
         context.close()
 
 
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious_in_our_own_views(app, new_page, theme):
+@pytest.mark.parametrize("open_", ["token", "shortcuts"])
+def test_axe_finds_nothing_serious_on_the_decode_panel(app, new_page, theme, locale, open_):
     from axe_playwright_python.sync_playwright import Axe
 
-    stage = open_stage(new_page, app, color_scheme=theme)
+    stage = open_stage(new_page, app, color_scheme=theme, locale=locale)
+    stage.page.locator("#more").get_by_role("button").first.click()
     stage.run()
-    stage.page.locator(".ss-tokens .ss-rejected").first.click()
+    if open_ == "token":
+        stage.page.locator(".ss-tokens .ss-rejected").first.click()
+    else:
+        stage.page.locator(".ss-header-tools .ss-icon-button").first.click()
     found = Axe().run(stage.page)
     bad = [
         (violation["id"], node["html"][:160])

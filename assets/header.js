@@ -1,0 +1,162 @@
+/* The header: what the model is doing, language, theme, and the overview of shortcuts. */
+(() => {
+  "use strict";
+  const SelfSpec = window.SelfSpec;
+  const { el, t, say, words } = SelfSpec;
+
+  // -- theme --------------------------------------------------------------------------------
+
+  const THEME = "selfspec-theme";
+  const setTheme = (dark) => {
+    document.body.classList.toggle("dark", dark);
+    document.documentElement.style.colorScheme = dark ? "dark" : "light";
+  };
+  const remembered = () => {
+    try {
+      return localStorage.getItem(THEME);
+    } catch {
+      return null; // storage may be switched off
+    }
+  };
+  const initialTheme = () => {
+    const asked = new URLSearchParams(location.search).get("__theme");
+    const wanted = ["dark", "light"].includes(asked) ? asked : remembered();
+    setTheme(wanted ? wanted === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
+  };
+  const switchTheme = () => {
+    const dark = !document.body.classList.contains("dark");
+    setTheme(dark);
+    try {
+      localStorage.setItem(THEME, dark ? "dark" : "light");
+    } catch {
+      // Not remembered, which costs nothing else.
+    }
+  };
+
+  // -- tools --------------------------------------------------------------------------------
+
+  const NAMES = { en: "EN", zh: "中文" };
+
+  function languages() {
+    const group = words(el("div", "ss-languages", null, { role: "group" }), "common.language", {}, "aria-label");
+    for (const language of SelfSpec.languages) {
+      const lang = { en: "en", zh: "zh-CN" }[language];
+      const button = group.appendChild(el("button", "ss-lang", NAMES[language], { type: "button", lang, translate: "no" }));
+      button.addEventListener("click", () => SelfSpec.setLanguage(language));
+      SelfSpec.onLanguage(() => button.setAttribute("aria-pressed", String(language === SelfSpec.language)));
+    }
+    return group;
+  }
+
+  function tool(text, key, act) {
+    const button = el("button", "ss-icon-button", text, { type: "button" });
+    words(button, key, {}, "aria-label");
+    words(button, key, {}, "title");
+    button.addEventListener("click", act);
+    return button;
+  }
+
+  // -- the model ----------------------------------------------------------------------------
+
+  class Model {
+    constructor(host) {
+      this.root = host.appendChild(el("div", "ss-model"));
+      this.name = this.root.appendChild(el("span", "ss-model-name", "", { role: "status" }));
+      this.bar = this.root.appendChild(el("progress", "ss-progress", null, { max: "1" }));
+      words(this.bar, "common.progress", {}, "aria-label");
+      this.change = this.root.appendChild(el("button", "ss-quiet-button", null, { type: "button", "aria-expanded": "false", "aria-controls": "model-picker" }));
+      words(this.change, "common.model.choose");
+      this.change.addEventListener("click", () => this.open(!document.body.classList.contains("ss-picking")));
+      this.problem = el("p", "ss-note ss-error", "", { role: "alert" });
+      this.problem.hidden = true;
+      document.addEventListener("keydown", (event) => {
+        if (event.key === "Escape" && document.body.classList.contains("ss-picking")) this.open(false);
+      });
+    }
+
+    open(yes) {
+      document.body.classList.toggle("ss-picking", yes);
+      this.change.setAttribute("aria-expanded", String(yes));
+      if (yes) document.querySelector("#model-picker input:not([type=radio]), #model-picker textarea, #model-picker input:checked, #model-picker input")?.focus();
+      else if (document.activeElement?.closest("#model-picker")) this.change.focus();
+    }
+
+    take(status) {
+      const wasLoading = this.status?.state === "loading";
+      this.status = status;
+      if (wasLoading && status.state === "ready" && !status.failure) this.open(false);
+      this.render();
+    }
+
+    render() {
+      const { status } = this;
+      if (!status) return;
+      this.root.dataset.state = status.state;
+      const text = say(status.said);
+      this.name.textContent = text.charAt(0).toUpperCase() + text.slice(1);
+      this.bar.hidden = status.state !== "loading";
+      if (status.fraction == null) this.bar.removeAttribute("value");
+      else this.bar.value = status.fraction;
+      this.change.hidden = !status.switchable || status.state === "loading";
+      const { model: wanted } = SelfSpec.link();
+      const here = shortName(status.model);
+      SelfSpec.model = { name: here, layers: status.layers };
+      const other = status.state === "ready" && wanted && wanted !== here;
+      this.problem.textContent = say(status.failure) || (other ? t("common.model.linked", { wanted, here }) : "");
+      this.problem.hidden = !this.problem.textContent;
+    }
+  }
+
+  /** A hub id as it is; of a path its last name. */
+  function shortName(name = "") {
+    return /^[\w.\-]+\/[\w.@:\-]+$/.test(name) ? name : name.replace(/[\\/]+$/, "").split(/[\\/]/).at(-1);
+  }
+
+  // -- shortcuts ----------------------------------------------------------------------------
+
+  const KEYS = [
+    [["Enter"], "run"], [["Shift", "Enter"], "line"], [["Ctrl", "Enter"], "run"], [["Esc"], "stop"],
+    [["← →", "↑ ↓", "Home", "End"], "tokens"],
+    [["← →", "↑ ↓"], "strip"], [["Space"], "toggle"], [["Shift", "← →"], "range"],
+    [["Ctrl", "Z"], "undo"], [["Ctrl", "Shift", "Z"], "undo"], [["?"], "here"],
+  ];
+
+  function shortcuts() {
+    const dialog = words(el("dialog", "ss-dialog"), "common.shortcuts", {}, "aria-label");
+    const head = dialog.appendChild(el("header", "ss-dialog-head"));
+    const close = words(el("button", "ss-close", "×", { type: "button" }), "common.close", {}, "aria-label");
+    head.append(words(el("h2"), "common.shortcuts"), close);
+    close.addEventListener("click", () => dialog.close());
+    dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+    const list = dialog.appendChild(el("dl", "ss-keys"));
+    for (const [keys, name] of KEYS) {
+      const row = list.appendChild(el("div"));
+      const term = row.appendChild(el("dt", "", null, { translate: "no" }));
+      term.append(...keys.map((key) => el("kbd", "", key)));
+      row.append(words(el("dd"), `common.key.${name}`));
+    }
+    return document.body.appendChild(dialog);
+  }
+
+  /** Build the header in its place and feed the model's status from the component's value. */
+  SelfSpec.mountHeader = (element, props, watch) => {
+    initialTheme();
+    SelfSpec.componentsAreThere();
+    words(element.querySelector(".ss-tagline"), "common.tagline");
+    const tools = element.querySelector(".ss-header-tools");
+    const model = new Model(element.querySelector(".ss-header"));
+    const dialog = shortcuts();
+    const open = () => dialog.open || dialog.showModal();
+    tools.append(languages(), tool("?", "common.shortcuts", open), tool("◐", "common.theme", switchTheme));
+    element.querySelector(".ss-header").append(model.problem);
+    document.addEventListener("keydown", (event) => {
+      const typing = event.target.closest?.("input:not([type=range], [type=checkbox], [type=radio]), textarea, [contenteditable]");
+      if (event.key === "?" && !typing && !event.ctrlKey && !event.metaKey) open();
+    });
+    const show = () => props.value && model.take(JSON.parse(props.value));
+    SelfSpec.onLanguage(() => model.render());
+    addEventListener("hashchange", () => model.render());
+    show();
+    watch("value", show);
+  };
+})();

@@ -1,0 +1,84 @@
+/* Links: everything that was set, in the address's fragment, which no server ever sees. */
+(() => {
+  "use strict";
+  const SelfSpec = window.SelfSpec;
+
+  // In the order of the controls that `share` and `readLink` are given.
+  const LINK = ["prompt", "plan", "k", "temperature", "rule", "seed", "length", "chat", "policy", "verify"];
+  const PANELS = ["decode", "layers", "tune", "compare", "learn"];
+  const POLICIES = ["fixed", "confidence", "adaptive", "auto"];
+  const RULES = ["coupled", "rejection", "threshold", "typical"];
+  const LONGEST_PROMPT = 20000;
+  const oneOf = (values) => (text) => (values.includes(text) ? text : undefined);
+  const within = (low, high, whole = true) => (text) => {
+    const value = whole ? Math.round(Number(text)) : Number(text);
+    return text.trim() !== "" && value >= low && value <= high ? value : undefined;
+  };
+  const READ = {
+    prompt: (text) => text.slice(0, LONGEST_PROMPT),
+    plan: (text) => (/^[\w\s,;:%.\-]{1,2000}$/.test(text) ? text : undefined),
+    k: within(1, 16),
+    temperature: within(0, 2, false),
+    rule: oneOf(RULES),
+    seed: within(-(2 ** 53), 2 ** 53),
+    length: within(1, 4096),
+    chat: (text) => ({ 1: true, 0: false })[text],
+    policy: oneOf(POLICIES),
+    verify: oneOf(["start", "first_skipped"]),
+    panel: oneOf(PANELS),
+    lang: oneOf(SelfSpec.languages),
+    model: (text) => (/^[\w.@:/ \-]{1,200}$/.test(text) ? text : undefined),
+  };
+
+  /** What the address's fragment says and allows: name → value. */
+  SelfSpec.link = () => {
+    const found = {};
+    for (const [name, text] of new URLSearchParams(location.hash.slice(1))) {
+      const value = Object.hasOwn(READ, name) ? READ[name](text) : undefined;
+      if (value !== undefined) found[name] = value;
+    }
+    return found;
+  };
+
+  /** The controls' values, overridden by the link's; and the panel that it names is opened. */
+  SelfSpec.readLink = (...values) => {
+    const given = SelfSpec.link();
+    SelfSpec.plans.show(); // the buttons are there now, and so are the sliders
+    SelfSpec.translateOwnLabels();
+    if (given.panel) SelfSpec.openPanel(given.panel);
+    return values.map((value, i) => given[LINK[i]] ?? value);
+  };
+
+  // -- panels ---------------------------------------------------------------------------------
+
+  // The first list of tabs is the one that people see; another measures their widths.
+  const tabs = () => [...document.querySelectorAll("#panels > .tab-wrapper .tab-container[role=tablist] button[role=tab]")];
+
+  SelfSpec.openPanel = (name) => tabs()[PANELS.indexOf(name)]?.click();
+  SelfSpec.panel = () => PANELS[tabs().findIndex((tab) => tab.getAttribute("aria-selected") === "true")] ?? PANELS[0];
+
+  // Sliders are made when their panel or their fold is first opened.
+  document.addEventListener("click", (event) => {
+    if (event.target.closest?.("[role=tab], .label-wrap")) setTimeout(SelfSpec.translateOwnLabels, 400);
+  });
+
+  // -- sharing --------------------------------------------------------------------------------
+
+  /** Put the settings into the address's fragment and on the clipboard; nothing is sent. */
+  SelfSpec.share = (...values) => {
+    const fragment = new URLSearchParams();
+    const add = (name, value) => fragment.set(name, typeof value === "boolean" ? Number(value) : value);
+    values.slice(0, LINK.length).forEach((value, i) => add(LINK[i], value));
+    if (SelfSpec.model) add("model", SelfSpec.model.name);
+    add("panel", SelfSpec.panel());
+    add("lang", SelfSpec.language);
+    history.replaceState(null, "", `#${fragment}`);
+    const button = document.querySelector("#share");
+    const say = (key) => {
+      button.textContent = SelfSpec.t(key);
+      setTimeout(() => (button.textContent = SelfSpec.t("decode.share")), 1800);
+    };
+    const copied = navigator.clipboard?.writeText(location.href) ?? Promise.reject();
+    copied.then(() => say("decode.share_done"), () => say("decode.share_shown"));
+  };
+})();

@@ -1,0 +1,98 @@
+"""Real processes on one study: killed half-way, resumed, and two of them at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import optuna
+import pytest
+
+from analysis.search_optuna import storage_of
+
+from .engines import engine_on
+
+ROOT = Path(__file__).parents[2]
+BEFORE_THE_KILL = 12
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny model that loads by its path, and a file of prompts."""
+    where = tmp_path_factory.mktemp("model")
+    engine = engine_on("llama", end=None, num_hidden_layers=8)
+    engine.loaded.model.save_pretrained(where)
+    engine.tokenizer.save_pretrained(where)
+    prompts = [json.dumps({"prompt": text}) for text in ("One", "Two and", "Three", "Four more")]
+    (where / "prompts.jsonl").write_text("\n".join(prompts))
+    return where
+
+
+def started(folder: Path, storage: str, *, budget: float, method: str) -> subprocess.Popen[str]:
+    """`python -m analysis search` in a process of its own."""
+    options = ["--model", folder, "--dtype", "float32", "--prompts", folder / "prompts.jsonl"]
+    # One text to search on, so that no plan is dropped after a part of the texts.
+    options += ["--limit", 2, "--max-new-tokens", 8, "--budget", budget, "--method", method]
+    options += ["--no-compare", "--finalists", 1, "--storage", storage, "--json"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "analysis", "search", *map(str, options)],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def kept(storage: str) -> list[dict]:
+    """What the storage has of every plan scored in full."""
+    opened = storage_of(storage)
+    names = optuna.get_all_study_names(opened)
+    if not names:
+        return []
+    (name,) = names
+    trials = optuna.load_study(study_name=name, storage=opened).get_trials()
+    return [t.user_attrs for t in trials if "counts" in t.user_attrs]
+
+
+def kill_when_it_knows(process: subprocess.Popen[str], storage: str, plans: int) -> None:
+    """SIGKILL as soon as so many plans are in the storage."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until and process.poll() is None:
+        time.sleep(0.2)
+        try:
+            if len(kept(storage)) >= plans:
+                break
+        except Exception:  # the file is only just being made
+            continue
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
+@pytest.mark.parametrize("storage", ["journal.log", "sqlite:///{}/plans.db"])
+def test_a_killed_search_is_taken_up_by_two_processes_at_once(folder, tmp_path, storage):
+    storage = storage.format(tmp_path) if "://" in storage else str(tmp_path / storage)
+    killed = started(folder, storage, budget=300, method="beam")
+    kill_when_it_knows(killed, storage, BEFORE_THE_KILL)
+    survived = len(kept(storage))
+    assert survived >= BEFORE_THE_KILL
+
+    both = [started(folder, storage, budget=10, method=method) for method in ("tpe", "beam")]
+    ends = [process.communicate(timeout=240) for process in both]
+    for process, (_, told) in zip(both, ends, strict=True):
+        assert process.returncode == 0, told
+        assert "going on from" in told
+        assert int(told.split("going on from ")[1].split()[0]) >= survived
+
+    by = Counter(plan["by"].rpartition(":")[2] for plan in kept(storage))
+    assert set(by) == {str(process.pid) for process in (killed, *both)}
+    found = json.loads(ends[0][0])  # TPE looks at the storage before every plan
+    assert found["trials"] > by[str(both[0].pid)] + survived

@@ -1,0 +1,180 @@
+"""What happens in the Decode panel when a control is let go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from . import plan_view
+from .limits import visitor_of
+from .plan_view import BY_LENGTH
+from .run import run
+from .session import Studio
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from .decode import Controls
+
+# A listener of this kind never queues behind another one, nor waits for its own last call.
+AT_ONCE: dict[str, Any] = {
+    "trigger_mode": "multiple",
+    "concurrency_limit": None,
+    "show_progress": "hidden",
+    "api_visibility": "private",
+}
+
+
+def connect(
+    studio: Studio, controls: Controls, shown: list[gr.components.Component]
+) -> dict[str, Any]:
+    """Connect the panel's parts; returns what a listener takes to run again."""
+    settings = controls.settings
+
+    async def run_now(request: gr.Request, *values: Any) -> AsyncIterator[str]:
+        async for value in run(
+            studio,
+            to_settings(values),
+            owner=request.session_hash,
+            visitor=visitor_of(request),
+        ):
+            yield value
+
+    async def run_again(request: gr.Request, wanted: bool, *values: Any) -> AsyncIterator[Any]:
+        if not wanted:
+            yield gr.skip()
+            return
+        async for value in run(
+            studio,
+            to_settings(values),
+            owner=request.session_hash,
+            visitor=visitor_of(request),
+        ):
+            yield value
+
+    def stop_mine(request: gr.Request) -> None:
+        if request.session_hash:
+            studio.scheduler.cancel(request.session_hash)
+
+    again: dict[str, Any] = {
+        "fn": run_again,
+        "js": "(...v) => window.SelfSpec.runningAgain(...v)",
+        "inputs": [controls.auto, *settings],
+        "outputs": [controls.stage],
+        **AT_ONCE,
+    }
+    controls.start.click(
+        run_now,
+        settings,
+        [controls.stage],
+        js="(...v) => window.SelfSpec.running(...v)",
+        **AT_ONCE,
+    )
+    controls.stop.click(stop_mine, None, None, queue=False, **AT_ONCE)
+    more = controls.more
+    for slider in (controls.k, controls.temperature, more.length, *more.sliders):
+        slider.release(**again)
+    for field in (more.seed, more.stop):
+        field.submit(**again)
+        field.blur(**again)
+    for choice in (more.rule, more.chat, more.policy, more.verify_from):
+        choice.input(**again)
+    _connect_plan(studio, controls, shown, again)
+    for text, button in controls.examples.items():
+        # Set in the browser: the prompt is nobody's business before it is run.
+        button.click(None, None, [controls.prompt], js=_giving(text), **AT_ONCE).then(**again)
+    controls.share.click(
+        None,
+        controls.link,
+        None,
+        js="(...v) => { window.SelfSpec.share(...v); return []; }",
+        api_visibility="private",
+    )
+    return again
+
+
+def _connect_plan(
+    studio: Studio,
+    controls: Controls,
+    shown: list[gr.components.Component],
+    again: dict[str, Any],
+) -> None:
+    """All controls of the plan write its text; all that shows it follows the text."""
+
+    def from_ratio(percent: float) -> str:
+        return str(plan_view.from_percent(percent, studio.n_layers))
+
+    def from_preset(name: str, at: Any) -> list[Any]:
+        try:
+            return [str(plan_view.from_preset(name, at, studio.n_layers)), gr.skip()]
+        except plan_view.PlanError as error:
+            return [gr.skip(), plan_view.to_strip_error(error, studio.n_layers)]
+
+    def from_strip(value: str) -> list[Any]:
+        try:
+            # The strip has drawn this already, and perhaps the next click too: leave it alone.
+            return [str(plan_view.from_strip(value, studio.n_layers)), gr.skip()]
+        except plan_view.PlanError as error:
+            return [gr.skip(), plan_view.to_strip_error(error, studio.n_layers)]
+
+    plan, layers = controls.plan, controls.layers
+    planned: dict[str, Any] = {"queue": False, **AT_ONCE}
+    controls.ratio.release(from_ratio, [controls.ratio], [plan], **planned)
+    for listen in (controls.preset.input, controls.boundary.submit):
+        listen(from_preset, [controls.preset, controls.boundary], [plan, layers], **planned)
+    layers.toggle(from_strip, [layers], [plan, layers], **planned)
+    for button, step in ((controls.undo, "undo"), (controls.redo, "redo")):
+        button.click(None, [plan], [plan], js=f"v => window.SelfSpec.plans.{step}(v)", **AT_ONCE)
+    plan.change(
+        lambda text, preset: show_plan(text, preset, studio.n_layers),
+        [plan, controls.preset],
+        shown,
+        **planned,
+    ).then(**again | {"js": "(...v) => window.SelfSpec.runningOnPlan(...v)"})
+    plan.submit(**again)
+    plan.blur(**again)
+
+
+def show_plan(text: str, preset: str | None, n_layers: int) -> list[Any]:
+    """Values of strip, ratio, preset and boundary; a bad plan leaves all but a sentence as it is.
+
+    Args:
+        text: the plan as text.
+        preset: the preset that is chosen now; on shallow models several make the same plan.
+        n_layers: of the model.
+    """
+    try:
+        plan = plan_view.parse_plan(text, n_layers)
+        name = plan_view.preset_of(plan, _named(text, preset, n_layers, plan))
+    except plan_view.PlanError as error:
+        return [plan_view.to_strip_error(error, n_layers), *[gr.skip()] * 3]
+    at = plan.steps[1][0] if name == BY_LENGTH and len(plan.steps) > 1 else None
+    return [
+        plan_view.to_strip(plan),
+        plan_view.percent_of(plan),
+        name,
+        gr.update(visible=name == BY_LENGTH, **({"value": at} if at else {})),
+    ]
+
+
+def _named(text: str, preset: str | None, n_layers: int, plan: Any) -> str:
+    if not preset or preset == BY_LENGTH:
+        return text.strip().lower()
+    same = plan_view.from_preset(preset, None, n_layers) == plan
+    return preset if same else text.strip().lower()
+
+
+def to_settings(values: tuple[Any, ...]) -> Settings:
+    """The controls' values as settings."""
+    names = (
+        "prompt", "plan", "k", "temperature", "rule", "seed", "max_new_tokens", "chat",
+        "threshold", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+        "confidence", "stop", "draft_policy", "verify_from",
+    )  # fmt: skip
+    return Settings(**dict(zip(names, values, strict=True)))
+
+
+def _giving(text: str) -> str:
+    return f"() => {json.dumps(text)}"

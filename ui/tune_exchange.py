@@ -1,0 +1,125 @@
+"""The cards that take plans out of the page and into it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from selfspec_core.scheduler import Cancelled
+
+from . import tune_plans
+from .session import NotLoaded
+from .tune_checkpoint import checkpoint_job
+from .tune_feed import TuneError, TuneFeed, text_of
+from .tune_files import exported, imported, refusals
+from .tune_wiring import (
+    AT_ONCE,
+    Ground,
+    failed,
+    follow,
+    said_of,
+    settings_of,
+    stop_card,
+    submit,
+    view,
+)
+from .words import t
+
+_IMPORTED = ("k", "temperature", "rule", "threshold", "confidence")
+"""Settings of Decode that a file may give beside the plan."""
+
+
+def build_export(ground: Ground) -> None:
+    """The plan in Decode as files, a row a format."""
+    shared, studio = ground.shared, ground.studio
+    shown = view("export", "save", "checkpoint", "refresh")
+    making = view("checkpoint", "halt")
+    file = gr.File(
+        visible=False, label=t("tune.export.ready"), elem_id="tune-file", interactive=False
+    )
+
+    def offers(plan: Any) -> str:
+        return _offers(ground, plan)
+
+    def save(event: gr.EventData, plan: Any, *values: Any) -> str:
+        run = studio.next_run()
+        try:
+            name, text = exported(
+                ground.studio.ready(), settings_of(values), _data(event, "format")
+            )
+        except (TuneError, NotLoaded) as error:
+            return _offers(ground, plan, problem=said_of(error))
+        return _offers(ground, plan, download={"id": run, "name": name, "text": text})
+
+    async def checkpoint(request: gr.Request, *values: Any) -> AsyncIterator[list[Any]]:
+        settings = settings_of(values)
+        where = Path(file.GRADIO_CACHE) / "selfspec-exports"
+        feed = TuneFeed(studio.next_run())
+
+        def job(_: Cancelled) -> Iterator[Any]:
+            return checkpoint_job(ground.studio.ready(), settings, where)
+
+        try:
+            ticket = submit(ground, "checkpoint", request, job, heavy=True)
+        except ValueError as error:
+            yield [failed(studio, error), gr.skip()]
+            return
+        yield [feed.value("waiting"), gr.update(value=None, visible=False)]
+        async for value in follow(studio, ticket, feed):
+            yield [value, gr.skip()]
+        if path := feed.entry("_path"):
+            yield [gr.skip(), gr.update(value=path, visible=True)]
+
+    shared.plan.change(
+        offers,
+        [shared.plan],
+        [shown],
+        queue=False,
+        **{**AT_ONCE, "trigger_mode": "always_last"},
+    )
+    shown.refresh(offers, [shared.plan], [shown], queue=False, **AT_ONCE)
+    shown.save(save, [shared.plan, *shared.settings], [shown], queue=False, **AT_ONCE)
+    shown.checkpoint(checkpoint, shared.settings, [making, file], **AT_ONCE)
+    making.halt(stop_card(ground, "checkpoint"), None, None, queue=False, **AT_ONCE)
+
+
+def build_import(ground: Ground) -> None:
+    """A file or a text into Decode."""
+    shown = view("import", "bring")
+
+    def bring(event: gr.EventData) -> list[Any]:
+        run, nothing = ground.studio.next_run(), [gr.skip()] * len(_IMPORTED)
+        data = event._data if isinstance(event._data, dict) else {}
+        try:
+            found = imported(
+                ground.studio.ready(), data.get("text"), data.get("name"), data.get("key")
+            )
+        except (TuneError, NotLoaded) as error:
+            value = text_of({"run": run, "state": "error", "error": said_of(error)})
+            return [value, gr.skip(), *nothing]
+        value = text_of({"run": run, "state": "done", "answer": found.answer})
+        given = [found.settings.get(name, gr.skip()) for name in _IMPORTED]
+        return [value, found.plan, *given]
+
+    controls = [ground.control(name) for name in _IMPORTED]
+    shown.bring(bring, None, [shown, ground.shared.plan, *controls], queue=False, **AT_ONCE)
+
+
+def _offers(ground: Ground, text: Any, **more: Any) -> str:
+    """The formats, and which of them can't hold the plan; `more` beside."""
+    run = ground.studio.next_run()
+    try:
+        plan = tune_plans.read_plan(text, ground.studio.n_layers)
+    except TuneError as error:
+        return text_of({"run": run, "state": "error", "error": error.said(), "formats": {}})
+    return text_of(
+        {"run": run, "state": "done", "plan": str(plan), "formats": refusals(plan), **more}
+    )
+
+
+def _data(event: gr.EventData, name: str) -> str:
+    data = event._data if isinstance(event._data, dict) else {}
+    return str(data.get(name, ""))
