@@ -29,9 +29,12 @@
       this.error = root.appendChild(el("p", "ss-note ss-error", "", { role: "alert" }));
       this.error.hidden = true;
       trigger("ask");
+      untitled();
+      new MutationObserver(untitled).observe(document.body, { subtree: true, childList: true, attributeFilter: ["title"] });
     }
 
     show(value) {
+      untitled();
       const plan = String(value.plan ?? "");
       this.plan.textContent = plan ? t("ahead.plan", { plan: plan.length > 70 ? `${plan.slice(0, 69)}…` : plan, k: value.k }) : "";
       this.error.hidden = value.state !== "error";
@@ -46,6 +49,11 @@
       if (seconds > most) said.push(t("ahead.too_long", { time: time(most) }));
       return said.join(" ");
     }
+  }
+
+  /** Gradio's titles of choices are their inner names, in no language. */
+  function untitled() {
+    for (const choice of document.querySelectorAll("#compare-systems [title], #compare-lengths [title]")) choice.removeAttribute("title");
   }
 
   // -- the table ----------------------------------------------------------------------------

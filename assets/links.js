@@ -45,6 +45,7 @@
     const given = SelfSpec.link();
     SelfSpec.plans.show(); // the buttons are there now, and so are the sliders
     SelfSpec.translateOwnLabels();
+    nameTabs();
     if (given.panel) SelfSpec.openPanel(given.panel);
     return values.map((value, i) => given[LINK[i]] ?? value);
   };
@@ -57,9 +58,19 @@
   SelfSpec.openPanel = (name) => tabs()[PANELS.indexOf(name)]?.click();
   SelfSpec.panel = () => PANELS[tabs().findIndex((tab) => tab.getAttribute("aria-selected") === "true")] ?? PANELS[0];
 
+  // Gradio translates a panel's name only once the panel has been opened.
+  const nameTabs = () => {
+    for (const list of document.querySelectorAll("#panels > .tab-wrapper .tab-container"))
+      [...list.querySelectorAll(":scope > button")].forEach((tab, i) => {
+        const words = document.createTreeWalker(tab, NodeFilter.SHOW_TEXT);
+        while (words.nextNode()) if (words.currentNode.data.trim()) words.currentNode.data = SelfSpec.t(`common.tab.${PANELS[i]}`);
+      });
+  };
+  SelfSpec.onLanguage(() => setTimeout(nameTabs, 300));
+
   // Sliders are made when their panel or their fold is first opened.
   document.addEventListener("click", (event) => {
-    if (event.target.closest?.("[role=tab], .label-wrap")) setTimeout(SelfSpec.translateOwnLabels, 400);
+    if (event.target.closest?.("[role=tab], .label-wrap")) setTimeout(() => (SelfSpec.translateOwnLabels(), nameTabs()), 400);
   });
 
   // -- sharing --------------------------------------------------------------------------------

@@ -354,7 +354,7 @@ def _plain(value: Any) -> Any:
 
     One walk: a trace has thousands of events, and a server's streams share the engine's cores.
     """
-    kind = type(value)
+    kind: Any = type(value)
     if kind is float:
         return value if math.isfinite(value) else None
     if kind in (str, int, bool, type(None)):

@@ -13,6 +13,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # two processes of tests on two cores
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile("selfspec", deadline=None)  # machines may be busy
+settings.load_profile("selfspec")
 
 
 @pytest.fixture(autouse=True)

@@ -82,6 +82,8 @@ def _generate(studio: Studio) -> Any:
         presence_penalty: float = 0.0,
         confidence: float = 0.0,
         stop: str = "",
+        draft_policy: str = "fixed",
+        verify_from: str = "start",
     ) -> AsyncIterator[str]:
         """Write a text, drafting with layers skipped and verifying with the whole model.
 
@@ -105,6 +107,8 @@ def _generate(studio: Studio) -> Any:
             presence_penalty: 0 is off.
             confidence: stop drafting after a token less likely than this; 0 never stops.
             stop: texts that end the generation, one a line.
+            draft_policy: how many of k are drafted: fixed, confidence, adaptive or auto.
+            verify_from: where verification starts: start, or first_skipped (equal up to near-ties).
         """  # noqa: E501  (one line a parameter is what Gradio reads)
         settings = _settings(locals())
         lines: list[str] = []

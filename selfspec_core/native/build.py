@@ -43,7 +43,7 @@ def load() -> None:
     Raises:
         Unavailable: no compiler, or one that can't build it.
     """
-    if hasattr(torch.ops.selfspec, "attention"):  # registering twice would end the process
+    if is_loaded():  # registering twice would end the process
         return
     path = library()
     if not path.exists():
@@ -52,6 +52,11 @@ def load() -> None:
         torch.ops.load_library(path)
     except OSError as error:
         raise Unavailable(f"the compiled library {path} can't be loaded: {error}") from None
+
+
+def is_loaded() -> bool:
+    """Whether this process has the kernels already."""
+    return hasattr(torch.ops.selfspec, "attention")
 
 
 def is_built() -> bool:

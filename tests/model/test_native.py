@@ -203,6 +203,7 @@ def test_without_a_compiler_it_is_eager_and_says_so(monkeypatch):
 
 
 def test_a_compiler_that_fails_is_named_with_its_complaint(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "is_loaded", lambda: False)  # as in a process that starts
     broken = tmp_path / "broken-c++"
     broken.write_text(
         "#!/bin/sh\n[ \"$1\" = --version ] && echo 1 && exit\necho 'fatal error: no' >&2\nexit 1\n"

@@ -94,8 +94,19 @@ class Tab:
         self._thread.join(10)
 
 
-def values_of(prompt: str, tokens: int) -> list:
-    return [prompt, "standard", 2, 0.0, "coupled", 0, tokens, True, 0.7, 0, 1.0, 0.0, 1.0, 0.0, 0.0, ""]  # fmt: skip
+def parameters_of(url: str, name: str) -> list[dict]:
+    """What an endpoint takes, in order, as the API view has it."""
+    told = httpx.get(f"{url}/gradio_api/info").raise_for_status().json()
+    return told["named_endpoints"][f"/{name}"]["parameters"]
+
+
+def values_of(url: str, prompt: str, tokens: int) -> list:
+    """The values of a call of `generate`: all that isn't given is the default."""
+    given = {"prompt": prompt, "plan": "standard", "max_new_tokens": tokens}
+    return [
+        given.get(each["parameter_name"], each.get("parameter_default"))
+        for each in parameters_of(url, "generate")
+    ]
 
 
 @pytest.mark.parametrize("where", ["running", "waiting"])
@@ -105,10 +116,10 @@ def test_a_closed_tab_frees_its_turn_within_two_seconds(app, where):
     others = []
     if where == "waiting":  # all places are taken by people who stay
         for number in range(app.studio.limits.live):
-            others.append(Tab(app.url, f"stays{number}", values_of("a fox", 2000)))
+            others.append(Tab(app.url, f"stays{number}", values_of(app.url, "a fox", 2000)))
             others[-1].ask()
         wait_until(lambda: load().running == app.studio.limits.live, "all places to be taken")
-    leaving = Tab(app.url, f"leaves-{where}", values_of("a fox", 2000))
+    leaving = Tab(app.url, f"leaves-{where}", values_of(app.url, "a fox", 2000))
     leaving.ask()
     wait_until(lambda: getattr(load(), where) >= 1 + len(others) * (where == "running"), where)
     assert leaving.heard.wait(30)
@@ -127,7 +138,7 @@ def test_a_closed_tab_frees_its_turn_within_two_seconds(app, where):
 def test_whoever_waits_in_line_is_told_the_place_and_others_are_not_held_up(app, monkeypatch):
     app.engine.pause = 0.02
     monkeypatch.setattr(app.studio.scheduler, "_max_live", 1)
-    first, second = (Tab(app.url, f"line{n}", values_of("a fox", 60)) for n in range(2))
+    first, second = (Tab(app.url, f"line{n}", values_of(app.url, "a fox", 60)) for n in range(2))
     first.ask()
     wait_until(lambda: app.studio.scheduler.load.running == 1, "the first to run")
     second.ask()
@@ -141,7 +152,7 @@ def test_whoever_waits_in_line_is_told_the_place_and_others_are_not_held_up(app,
 
 def test_other_peoples_pages_go_on_when_some_are_closed(app):
     app.engine.pause = 0.01
-    tabs = [Tab(app.url, f"room{n}", values_of(WORDS[n % 5], 60)) for n in range(8)]
+    tabs = [Tab(app.url, f"room{n}", values_of(app.url, WORDS[n % 5], 60)) for n in range(8)]
     for tab in tabs:
         tab.ask()
     wait_until(lambda: app.studio.scheduler.load.running == 8, "all to run")
