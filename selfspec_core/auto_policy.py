@@ -17,7 +17,7 @@ DEAREST = 4.0
 ENTERS, LEAVES, SWITCHES = 1.01, 0.995, 1.01
 """Predicted gains over plain decoding at which drafting begins and ends, and over the present k
 at which it changes. They differ so that noise doesn't toss it to and fro."""
-PATIENCE = 0.7
+PATIENCE = 1.0
 """Standard errors of the acceptance that drafting is granted before it ends."""
 KEEP = 0.985
 """What a round counts for after the next one."""
