@@ -31,7 +31,9 @@ def test_hostile_tokens_are_shown_as_text(app, new_page):
     assert stage.clean_text() == "".join(e["text"] for e in commits if not e["special"])
     tokens = page.locator(".ss-tokens [role=option]", has_text="window.owned").all()[:6]
     for token in tokens:
-        token.dispatch_event("pointerover", {"pointerType": "mouse", "bubbles": True})  # a word over two lines has its middle elsewhere
+        token.dispatch_event(
+            "pointerover", {"pointerType": "mouse", "bubbles": True}
+        )  # a word over two lines has its middle elsewhere
         page.locator(".ss-inspector").wait_for()
     assert page.evaluate("window.owned") is None
     assert page.locator(".ss-stage img, .ss-stage script, .ss-inspector img").count() == 0
