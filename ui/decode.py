@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
-from selfspec_core.plan import PRESETS
+from selfspec_core.plan import PRESETS, parse_plan
 
 from . import plan_view
-from .decode_events import connect, show_plan
+from .decode_events import AT_ONCE, connect, fit_plan
 from .examples import EXAMPLES
 from .more_settings import MoreSettings, build_more_settings
 from .plan_view import BY_LENGTH
@@ -33,9 +32,7 @@ class DecodePanel:
         plan: the plan's text, the one place where the plan is kept; whoever writes to it changes
             the plan, and all that `shown` holds follows by its `change`.
         shown: what follows from the plan: strip, skip ratio, preset, boundary.
-        show_plan: (plan text, preset shown now) → values of `shown`.
-        model_bound: controls whose limits depend on the model, and
-        fit_model: () → their updates.
+        fit: the arguments of a listener that fits `shown` to the model which is loaded now.
         again: what `event(**again)` takes to run again with the present settings, where the
             person wants that and something has changed.
     """
@@ -44,9 +41,7 @@ class DecodePanel:
     link: list[gr.components.Component]
     plan: gr.Textbox
     shown: list[gr.components.Component]
-    show_plan: Callable[..., list[Any]]
-    model_bound: list[gr.components.Component]
-    fit_model: Callable[[], list[Any]]
+    fit: dict[str, Any]
     again: dict[str, Any]
 
 
@@ -96,11 +91,13 @@ def build_decode(studio: Studio) -> DecodePanel:
         link=controls.link,
         plan=controls.plan,
         shown=shown,
-        show_plan=lambda text, preset=None: show_plan(text, preset, studio.n_layers),
-        model_bound=[controls.ratio],
-        fit_model=lambda: [
-            gr.update(maximum=max(1, min(80, int(100 * plan_view.largest_ratio(studio.n_layers)))))
-        ],
+        fit={
+            "fn": lambda strip, text, preset: fit_plan(strip, text, preset, studio.n_layers),
+            "inputs": [controls.layers, controls.plan, controls.preset],
+            "outputs": shown,
+            "queue": False,
+            **AT_ONCE,
+        },
         again=again,
     )
 
@@ -154,6 +151,7 @@ def _ask(studio: Studio) -> dict[str, Any]:
 
 def _how(studio: Studio) -> dict[str, Any]:
     """How much the draft leaves out, how far it guesses, how varied the text is."""
+    plan = parse_plan(_first_plan(studio), studio.n_layers)
     presets = [
         (t(f"decode.preset.{name}") + (f" {share:.0%}" if share else ""), name)
         for name, share in PRESETS.items()
@@ -161,15 +159,15 @@ def _how(studio: Studio) -> dict[str, Any]:
     return {
         "preset": gr.Radio(
             [*presets, (t("decode.preset.by_length"), BY_LENGTH)],
-            value=None,
+            value=plan_view.preset_of(plan),
             label=t("decode.preset"),
             info=t("decode.preset_info"),
             elem_id="preset",
         ),
         "ratio": gr.Slider(
             0,
-            80,
-            30,
+            plan_view.largest_percent(studio.n_layers),
+            plan_view.percent_of(plan),
             step=1,
             label=t("decode.ratio"),
             info=t("decode.ratio_info"),
@@ -207,9 +205,9 @@ def _how(studio: Studio) -> dict[str, Any]:
 
 def _plan(studio: Studio) -> dict[str, Any]:
     """The strip of layers, and the plan as text."""
-    first = studio.recording.start.plan if studio.recording else "standard"
+    first = _first_plan(studio)
     layers = gr.HTML(
-        plan_view.to_strip(plan_view.parse_plan(first, studio.n_layers)),
+        plan_view.to_strip(parse_plan(first, studio.n_layers)),
         html_template=_LAYERS,
         js_on_load=_MOUNT_LAYERS,
         apply_default_css=False,
@@ -227,3 +225,11 @@ def _plan(studio: Studio) -> dict[str, Any]:
         redo = gr.Button(t("decode.redo"), elem_id="redo", size="sm", min_width=90)
         share = gr.Button(t("decode.share"), elem_id="share", size="sm", min_width=120)
     return {"layers": layers, "plan": plan, "undo": undo, "redo": redo, "share": share}
+
+
+def _first_plan(studio: Studio) -> str:
+    """The recorded run's plan, where it is known to fit; else one that fits any model."""
+    recording = studio.recording
+    if recording is not None and recording.n_layers == studio.n_layers:
+        return recording.start.plan
+    return "standard"

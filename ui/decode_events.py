@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from selfspec_core.plan import parse_plan
+
 from . import plan_view
 from .limits import visitor_of
 from .plan_view import BY_LENGTH
@@ -146,7 +148,7 @@ def show_plan(text: str, preset: str | None, n_layers: int) -> list[Any]:
         n_layers: of the model.
     """
     try:
-        plan = plan_view.parse_plan(text, n_layers)
+        plan = parse_plan(text, n_layers)
         name = plan_view.preset_of(plan, _named(text, preset, n_layers, plan))
     except plan_view.PlanError as error:
         return [plan_view.to_strip_error(error, n_layers), *[gr.skip()] * 3]
@@ -157,6 +159,24 @@ def show_plan(text: str, preset: str | None, n_layers: int) -> list[Any]:
         name,
         gr.update(visible=name == BY_LENGTH, **({"value": at} if at else {})),
     ]
+
+
+def fit_plan(strip: str, text: str, preset: str | None, n_layers: int) -> list[Any]:
+    """The same where the model has changed; where the strip is this model's already, nothing.
+
+    What a person has chosen while a model was loading is newer than what was asked then, so
+    nothing is written that needn't be.
+
+    Args:
+        strip: the strip's value.
+        text, preset, n_layers: as for `show_plan`.
+    """
+    limit = {"maximum": plan_view.largest_percent(n_layers)}
+    if plan_view.layers_of(strip) == n_layers:
+        return [gr.skip(), gr.update(**limit), gr.skip(), gr.skip()]
+    layers, ratio, *others = show_plan(text, preset, n_layers)
+    value = {"value": ratio} if isinstance(ratio, int) else {}
+    return [layers, gr.update(**limit, **value), *others]
 
 
 def _named(text: str, preset: str | None, n_layers: int, plan: Any) -> str:

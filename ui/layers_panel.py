@@ -16,6 +16,7 @@ from typing import Any
 import gradio as gr
 
 from selfspec_core.events import Wait
+from selfspec_core.plan import parse_plan
 from selfspec_core.scheduler import Cancelled, Ticket
 
 from . import plan_view
@@ -198,7 +199,7 @@ def _owner(visitor: Visitor) -> str:
 def _drawn(plan: Any, studio: Studio) -> str:
     """A plan's text as the view draws it; one that can't be read leaves it as it was."""
     try:
-        return plan_view.to_strip(plan_view.parse_plan(str(plan), studio.n_layers))
+        return plan_view.to_strip(parse_plan(str(plan), studio.n_layers))
     except plan_view.PlanError:
         return gr.skip()
 

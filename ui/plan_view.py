@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from selfspec_core.plan import PRESETS, LengthSchedule, PlanError, SkipPlan, parse_plan
+from selfspec_core.plan import PRESETS, LengthSchedule, PlanError, SkipPlan
 
 from .errors import said
 from .feed import as_line
@@ -86,22 +86,20 @@ def largest_ratio(n_layers: int) -> float:
     return max(n_layers - 3, 0) / n_layers
 
 
+def largest_percent(n_layers: int) -> int:
+    """Where the skip-ratio slider ends."""
+    return max(1, min(80, int(100 * largest_ratio(n_layers))))
+
+
+def layers_of(strip: str) -> int | None:
+    """How many layers the strip shows; None for what isn't a strip's value."""
+    try:
+        return int(json.loads(strip)["layers"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
 def percent_of(plan: SkipPlan | LengthSchedule) -> int:
     """The share of skipped branches in per cent; of a schedule, the first step's."""
     first = plan.steps[0][1] if isinstance(plan, LengthSchedule) else plan
     return round(100 * first.share)
-
-
-__all__ = [
-    "BY_LENGTH",
-    "PlanError",
-    "from_percent",
-    "from_preset",
-    "from_strip",
-    "largest_ratio",
-    "parse_plan",
-    "percent_of",
-    "preset_of",
-    "to_strip",
-    "to_strip_error",
-]

@@ -57,42 +57,40 @@ def build(studio: Studio) -> gr.Blocks:
                     build_panel(studio, panel)
         # The browser presses it when a run was made by another model than the page shows.
         refit = gr.Button("", visible="hidden", elem_id="refit")
-        followed: list[Any] = [header, *panel.shown, *panel.model_bound]
-        plan_now: list[Any] = [panel.plan, panel.shown[2]]
 
-        async def follow(plan: str, preset: str | None) -> AsyncIterator[list[Any]]:
-            """Say how far the model is until it is there, then fit the controls to it."""
+        async def follow() -> AsyncIterator[str]:
+            """Say how far the model is until it is there."""
             told = None
             while studio.status.state == "loading":
                 if studio.status != told:
                     told = studio.status
-                    yield [_status(studio), *[gr.skip()] * (len(followed) - 1)]
+                    yield _status(studio)
                 await asyncio.sleep(_POLL_SECONDS)
-            yield [_status(studio), *panel.show_plan(plan, preset), *panel.fit_model()]
+            yield _status(studio)
 
-        async def switch(
-            request: gr.Request, name: str, plan: str, preset: str | None
-        ) -> AsyncIterator[list[Any]]:
+        async def switch(request: gr.Request, name: str) -> AsyncIterator[str]:
             """Load another model, then as `follow`."""
             try:
                 if studio.allowed is None and not from_this_computer(request):
                     raise ValueError(text("errors.not_switchable"))
                 studio.switch(name)
             except ValueError as error:
-                yield [_status(studio, failure=said(error)), *[gr.skip()] * (len(followed) - 1)]
+                yield _status(studio, failure=said(error))
                 return
-            async for values in follow(plan, preset):
-                yield values
+            async for status in follow():
+                yield status
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        demo.load(
+        opened = demo.load(
             None, panel.link, panel.link, js="(...v) => window.SelfSpec.readLink(...v)", **quiet
-        ).then(follow, plan_now, followed, concurrency_limit=None, **quiet)
-        refit.click(follow, plan_now, followed, **AT_ONCE)
+        )
+        followed: dict[str, Any] = {"outputs": [header], **AT_ONCE}
+        opened.then(follow, None, **followed).then(**panel.fit)
+        refit.click(follow, None, **followed).then(**panel.fit)
         decode_tab.select(**panel.again | {"js": "(...v) => window.SelfSpec.runningOnReturn(...v)"})
         if picker is not None:
             for listen in picker.listeners:
-                listen(switch, [picker.name, *plan_now], followed, **AT_ONCE)
+                listen(switch, [picker.name], **followed).then(**panel.fit)
     return demo
 
 

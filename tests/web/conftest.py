@@ -29,8 +29,6 @@ from .saved import open_saved  # noqa: F401  (a fixture)
 
 CHROMIUM = Path("/usr/bin/chromium")
 LAYERS = 8
-# What Gradio says itself when a page that is being served is left or loaded again.
-KNOWN = ("favicon", "AbortError: signal is aborted", "onnection errored out")
 HOSTILE = [
     "${window.owned=1}",
     "<img/src=x/onerror=window.owned=2>",
@@ -218,7 +216,7 @@ def new_page(browser: Any) -> Iterator[Any]:
     yield open_page
     for context in contexts:
         context.close()
-    assert [error for error in errors if not any(known in error for known in KNOWN)] == []
+    assert [error for error in errors if "favicon" not in error] == []
 
 
 def wait_until(condition: Any, what: str, seconds: float = 30.0) -> None:

@@ -304,6 +304,7 @@ def test_dark_theme_is_dark_and_the_switch_is_remembered(app, new_page):
     assert brightness(dark.page) < 150
     dark.page.get_by_role("button", name="Switch between light and dark").click()
     assert brightness(dark.page) > 600
+    dark.page.wait_for_load_state("networkidle")  # else the browser says what was broken off
     dark.page.reload()
     dark.page.wait_for_selector(".ss-model-name")
     assert brightness(dark.page) > 600
