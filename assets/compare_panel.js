@@ -80,7 +80,7 @@
         const button = saves.appendChild(el("button", "ss-tune-small", null, { type: "button" }));
         button.dataset.format = format;
         SelfSpec.words(button, `compare.save.${format}`);
-        button.addEventListener("click", () => save(`selfspec-compare.${format}`, make(this.value)));
+        button.addEventListener("click", () => SelfSpec.download(`selfspec-compare.${format}`, make(this.value)));
       }
       this.body.hidden = true;
     }
@@ -203,15 +203,6 @@
       });
     }
     return lines.map((line) => `${line.join(",")}\r\n`).join("");
-  }
-
-  function save(name, text) {
-    const url = URL.createObjectURL(new Blob([text], { type: "text/plain;charset=utf-8" }));
-    const link = el("a", "", null, { href: url, download: name });
-    document.body.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(url), 10_000);
   }
 
   /** Build a view of the panel inside a gr.HTML and feed it from the component's value. */

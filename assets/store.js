@@ -21,6 +21,15 @@
     return element;
   };
 
+  /** Hand a text to the person as a file. */
+  SelfSpec.download = (name, text, type = "text/plain;charset=utf-8") => {
+    const link = SelfSpec.el("a", "", null, { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  };
+
   SelfSpec.reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
   /** Ends when the browser has had its turn. */

@@ -170,9 +170,7 @@
   function save(text, type, suffix) {
     const { reading } = SelfSpec;
     const model = String(reading.start?.model?.id ?? "trace").split("/").at(-1).replace(/[^\w.-]+/g, "-").slice(0, 40);
-    const link = el("a", "", null, { href: URL.createObjectURL(new Blob([text], { type })), download: `selfspec-${model}-seed${Number(reading.start?.seed) || 0}.${suffix}` });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    SelfSpec.download(`selfspec-${model}-seed${Number(reading.start?.seed) || 0}.${suffix}`, text, type);
   }
 
   // -- buttons and dropping -----------------------------------------------------------------

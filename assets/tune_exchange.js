@@ -122,18 +122,9 @@
       }
       if (value.download && value.download.id !== this.saved) {
         this.saved = value.download.id;
-        save(value.download);
+        SelfSpec.download(value.download.name, value.download.text);
       }
     }
-  }
-
-  function save({ name, text }) {
-    const url = URL.createObjectURL(new Blob([text], { type: "text/plain;charset=utf-8" }));
-    const link = el("a", "", null, { href: url, download: name });
-    document.body.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(url), 10_000);
   }
 
   class Checkpoint extends Card {

@@ -33,6 +33,7 @@ class AutoPolicy:
     """
 
     looks = False
+    weighs = True
 
     def __init__(self, k: int) -> None:
         if not 0 <= k <= MAX_K:

@@ -18,6 +18,7 @@ from .branch import ATTENTION, MLP, Branch, Chain, Context, Masks, resolve, sett
 from .cache import BUCKET, CacheView, KVCache, round_up
 from .families import Family, attention_window, family_of, layer_type
 from .plan import SkipPlan
+from .trees import depths_of
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,7 @@ class Rows:
 
     def depths(self) -> list[int]:
         """How many tokens past the cached text each row stands."""
-        if self.parents is None:
-            return list(range(self.tokens.shape[-1]))
-        depths: list[int] = []
-        for row, parent in enumerate(self.parents):
-            if not -1 <= parent < row:
-                raise ValueError(f"row {row} can't continue row {parent}: parents stand before")
-            depths.append(0 if parent < 0 else depths[parent] + 1)
-        return depths
+        return depths_of(self.parents, self.tokens.shape[-1])
 
     def ancestry(self) -> Tensor:
         """[R, R] whether row i sees row j: itself and its ancestors."""

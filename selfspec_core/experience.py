@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from .acceptance_record import AcceptanceRecord
 from .plan import SkipPlan
@@ -125,20 +125,20 @@ class _Costs:
         rest = outcome.verify_ms - window + outcome.other_ms
         self._rests.setdefault(k, deque(maxlen=HELD)).append(rest / window)
 
-    def measured(self, plan: SkipPlan, slots: int = 0) -> float | None:
-        """A draft step under a plan, at the nearest number of slots; None where never met."""
-        by_slots = self._steps.get(plan)
-        if not by_slots:
-            return None
-        return statistics.median(by_slots[min(by_slots, key=lambda known: abs(known - slots))])
+    def measured(self, plan: SkipPlan) -> float | None:
+        """A draft step under a plan, at the fewest slots; None where never met."""
+        ratios = self._nearest(plan, 0)
+        return statistics.median(ratios) if ratios else None
 
     def step(self, plan: SkipPlan, slots: int, predicted: float) -> float:
         """A draft step, measured, or predicted as long as it hardly was."""
+        ratios = self._nearest(plan, slots)
+        return statistics.median([*ratios, *[predicted] * max(FEW - len(ratios), 0)])
+
+    def _nearest(self, plan: SkipPlan, slots: int) -> Sequence[float]:
+        """What was measured of a plan at the nearest number of slots; empty where never met."""
         by_slots = self._steps.get(plan)
-        if not by_slots:
-            return predicted
-        ratios = by_slots[min(by_slots, key=lambda known: abs(known - slots))]
-        return statistics.median([*ratios, *[predicted] * (FEW - len(ratios))])
+        return by_slots[min(by_slots, key=lambda known: abs(known - slots))] if by_slots else ()
 
     def rest(self, k: int) -> float:
         """What a round with k drafts takes beside its forwards."""

@@ -7,6 +7,7 @@ place of the original, which is released, so two whole copies never exist at onc
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 _ROWS = 4  # the number of rows that the blocked layout is chosen for
 
 
-class PackedLinear(nn.Module):
+class PackedLinear(nn.Module, ABC):
     """An `nn.Linear` with its weight in another layout, for inference.
 
     A deep copy is the plain `nn.Linear` again, so that what needs ordinary weights
@@ -32,9 +33,9 @@ class PackedLinear(nn.Module):
         self.bias = linear.bias
 
     @property
+    @abstractmethod
     def weight(self) -> Tensor:
         """[out_features, in_features] a plain copy of the weight."""
-        raise NotImplementedError
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool

@@ -25,7 +25,7 @@ class Situation:
     Args:
         room: most drafts that may be made, from what is left of the budget.
         times: what a round with 0, 1, 2, … drafts takes, in any one unit; as many as the
-            request's k allows, or more.
+            request's k allows, or more. Empty for a policy that doesn't weigh.
         record: what the engine remembers of drafts under this plan.
     """
 
@@ -69,6 +69,10 @@ class DraftPolicy(Protocol):
     def looks(self) -> bool:
         """Whether `stops` is worth asking (it costs a device synchronisation a token)."""
 
+    @property
+    def weighs(self) -> bool:
+        """Whether `choose` looks at the times (they are predicted anew every round)."""
+
     def choose(self, situation: Situation) -> int:
         """Most drafts in the coming round, 0 (plain decoding) to `situation.room`."""
 
@@ -92,6 +96,7 @@ class FixedLength:
 
     k: int
     looks = False
+    weighs = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.k <= MAX_K:
@@ -162,6 +167,7 @@ class AdaptiveConfidence:
     """
 
     looks = True
+    weighs = False
 
     def __init__(
         self,

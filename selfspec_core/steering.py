@@ -41,19 +41,17 @@ class Steering:
         """
         if room <= 0:
             return 0
-        return self.policy.choose(
-            Situation(
-                room=room,
-                times=self._experience.times(
-                    plan,
-                    self.policy.limit,
-                    mode=self._mode,
-                    window=self._window,
-                    slots=self._slots(length),
-                ),
-                record=self._experience.record((plan, self._way)),
+        times: tuple[float, ...] = ()
+        if self.policy.weighs:
+            times = self._experience.times(
+                plan,
+                self.policy.limit,
+                mode=self._mode,
+                window=self._window,
+                slots=self._slots(length),
             )
-        )
+        record = self._experience.record((plan, self._way))
+        return self.policy.choose(Situation(room, times, record))
 
     def learn(self, plan: SkipPlan, length: int, outcome: Outcome) -> None:
         """Tell the engine and the policy what came of a round; arguments as in `choose`."""

@@ -1,4 +1,4 @@
-"""Where the drafts of a proposal stand, chain or tree: pure functions of their parents."""
+"""Where rows and drafts stand, chain or tree: pure functions of their parents."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ from torch import Tensor
 
 
 def depths_of(parents: Sequence[int] | None, k: int) -> list[int]:
-    """How many tokens past the committed text each draft stands, from 0."""
+    """How many tokens past the text each of k rows stands, from 0.
+
+    Args:
+        parents: the row that each continues, -1 for the text; None is a chain.
+
+    Raises:
+        ValueError: a parent that doesn't stand before its child.
+    """
     if parents is None:
         return list(range(k))
     depths: list[int] = []
-    for parent in parents:
+    for row, parent in enumerate(parents):
+        if not -1 <= parent < row:
+            raise ValueError(f"row {row} can't continue row {parent}: parents stand before")
         depths.append(0 if parent < 0 else depths[parent] + 1)
     return depths
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 from collections.abc import AsyncIterator, Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -60,6 +61,23 @@ def _settings(values: dict[str, Any], **more: Any) -> Settings:
 def update_seconds(studio: Studio) -> float:
     """How often to tell a program what is new, with so many at once."""
     return min(max(UPDATE_SECONDS, _A_SECOND_MORE * studio.scheduler.load.running), 1.0)
+
+
+async def _analysed(
+    studio: Studio,
+    name: str,
+    request: gr.Request,
+    make: Callable[[], Any],
+    *,
+    heavy: bool = False,
+) -> AsyncIterator[dict[str, Any]]:
+    """Run an analysis for a program; `make` checks what was asked and gives the job."""
+    try:
+        ticket = studio.analyse(name, make(), visitor=visitor_of(request), heavy=heavy)
+        async for item in follow(ticket):
+            yield item
+    except Exception as error:
+        raise refusal(error) from None
 
 
 def _generate(studio: Studio) -> Any:
@@ -158,13 +176,9 @@ def _check(studio: Studio) -> Any:
             threshold: of the rule threshold.
         """
         settings = _settings(locals(), prompt="-")
-        try:
-            job = check_job(studio, settings, prompts)
-            ticket = studio.analyse("check", job, visitor=visitor_of(request))
-            async for item in follow(ticket):
-                yield item
-        except Exception as error:
-            raise refusal(error) from None
+        make = partial(check_job, studio, settings, prompts)
+        async for item in _analysed(studio, "check", request, make):
+            yield item
 
     return check
 
@@ -197,13 +211,9 @@ def _importance(studio: Studio) -> Any:
             seed: of sampling.
         """  # noqa: E501
         asked = {k: v for k, v in locals().items() if k not in ("request", "studio")}
-        try:
-            job = importance_job(studio, **asked)
-            ticket = studio.analyse("importance", job, visitor=visitor_of(request), heavy=True)
-            async for item in follow(ticket):
-                yield item
-        except Exception as error:
-            raise refusal(error) from None
+        make = partial(importance_job, studio, **asked)
+        async for item in _analysed(studio, "importance", request, make, heavy=True):
+            yield item
 
     return importance
 
@@ -236,13 +246,9 @@ def _search(studio: Studio) -> Any:
             seed: any whole number.
         """
         settings = _settings(locals(), prompt="-", plan="none")
-        try:
-            job = search_job(studio, settings, prompts, seconds=seconds, method=method)
-            ticket = studio.analyse("search", job, visitor=visitor_of(request), heavy=True)
-            async for item in follow(ticket):
-                yield item
-        except Exception as error:
-            raise refusal(error) from None
+        make = partial(search_job, studio, settings, prompts, seconds=seconds, method=method)
+        async for item in _analysed(studio, "search", request, make, heavy=True):
+            yield item
 
     return search
 

@@ -36,24 +36,15 @@ def connect(
     settings = controls.settings
 
     async def run_now(request: gr.Request, *values: Any) -> AsyncIterator[str]:
-        async for value in run(
-            studio,
-            to_settings(values),
-            owner=request.session_hash,
-            visitor=visitor_of(request),
-        ):
+        settings, visitor = to_settings(values), visitor_of(request)
+        async for value in run(studio, settings, owner=request.session_hash, visitor=visitor):
             yield value
 
     async def run_again(request: gr.Request, wanted: bool, *values: Any) -> AsyncIterator[Any]:
         if not wanted:
             yield gr.skip()
             return
-        async for value in run(
-            studio,
-            to_settings(values),
-            owner=request.session_hash,
-            visitor=visitor_of(request),
-        ):
+        async for value in run_now(request, *values):
             yield value
 
     def stop_mine(request: gr.Request) -> None:

@@ -15,31 +15,9 @@ from . import trace_page
 from .places import ASSETS
 from .words import dictionary
 
-STYLES = (
-    "page.css",
-    "views.css",
-    "decode_views.css",
-    "layers_panel.css",
-    "tune_panel.css",
-    "compare_panel.css",
-)
+STYLES = (*trace_page.STYLES, "layers_panel.css", "tune_panel.css", "compare_panel.css")
 SCRIPTS = (
-    "words.js",
-    "store.js",
-    "reading.js",
-    "blocks.js",
-    "tokens.js",
-    "inspector.js",
-    "figures.js",
-    "rounds.js",
-    "rewind.js",
-    "decision.js",
-    "stepper.js",
-    "race.js",
-    "pinned.js",
-    "trace_file.js",
-    "stage.js",
-    "offline.js",
+    *trace_page.SCRIPTS,
     "plans.js",
     "layers.js",
     "links.js",
@@ -57,6 +35,7 @@ SCRIPTS = (
     "tune_exchange.js",
     "compare_panel.js",
 )
+"""What the page shows of a trace, as a saved page does too, and then the panels."""
 
 # Not weight 600: the semi-bold file that Gradio ships lacks most letters.
 _SANS = (

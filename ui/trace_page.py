@@ -48,7 +48,7 @@ SCRIPTS = (
     "stage.js",
     "offline.js",
 )
-"""What the saved page consists of; in this order, as in `ui.theme`."""
+"""What shows a trace, in this order: a saved page has these, and `ui.theme` adds the panels."""
 _WORDS = ("common.", "decode.", "errors.", "limits.", "views.")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -76,3 +78,13 @@ def request(engine: Engine, plan: str = "1-2", temperature: float = 0.0, **value
             **values,
         }
     )
+
+
+def saved_model(where: Path, **overrides: Any) -> Path:
+    """A folder with a tiny Llama that loads by its path, and a file of prompts."""
+    engine = engine_on("llama", end=None, **overrides)
+    engine.loaded.model.save_pretrained(where)
+    engine.tokenizer.save_pretrained(where)
+    prompts = [json.dumps({"prompt": text}) for text in ("One", "Two and", "Three", "Four more")]
+    (where / "prompts.jsonl").write_text("\n".join(prompts))
+    return where

@@ -9,21 +9,12 @@ import pytest
 from analysis.__main__ import main
 from selfspec_core.plan_files import read_plan_file
 
-from .engines import engine_on
-
 NUMBER = (int, float)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A tiny model that loads by its path, and a file of prompts."""
-    where = tmp_path_factory.mktemp("model")
-    engine = engine_on("llama", end=None, num_hidden_layers=5)
-    engine.loaded.model.save_pretrained(where)
-    engine.tokenizer.save_pretrained(where)
-    prompts = [json.dumps({"prompt": text}) for text in ("One", "Two and", "Three", "Four more")]
-    (where / "prompts.jsonl").write_text("\n".join(prompts))
-    return where
+    return saved_model(tmp_path_factory.mktemp("model"), num_hidden_layers=5)
 
 
 @pytest.fixture

@@ -219,6 +219,18 @@ def new_page(browser: Any) -> Iterator[Any]:
     assert [error for error in errors if "favicon" not in error] == []
 
 
+def serious(page: Any, **options: Any) -> list[tuple[str, str]]:
+    """What axe-core finds that is serious or critical: (rule, element)."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    return [
+        (violation["id"], node["html"][:160])
+        for violation in Axe().run(page, **options).response["violations"]
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+
+
 def wait_until(condition: Any, what: str, seconds: float = 30.0) -> None:
     """Wait until a condition holds, or fail saying what never came."""
     end = time.monotonic() + seconds

@@ -9,7 +9,7 @@ import pytest
 
 from selfspec_core.plan import SkipPlan
 
-from .conftest import HOSTILE, LAYERS, Stage, wait_until
+from .conftest import HOSTILE, LAYERS, Stage, serious, wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -380,8 +380,6 @@ def test_before_the_model_is_there_an_example_is_shown_and_a_question_waits(
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_serious_and_the_page_does_not_scroll_sideways(app, new_page, theme):
-    from axe_playwright_python.sync_playwright import Axe
-
     panel = open_panel(
         new_page,
         app,
@@ -394,14 +392,7 @@ def test_axe_finds_nothing_serious_and_the_page_does_not_scroll_sideways(app, ne
     for view in range(4):
         page.locator(".lp-more > .lp-segments button").nth(view).click()
         panel.wait()
-        found = Axe().run(page, context=".ss-lp")
-        bad = [
-            (violation["id"], node["html"][:160])
-            for violation in found.response["violations"]
-            if violation["impact"] in ("serious", "critical")
-            for node in violation["nodes"]
-        ]
-        assert bad == []
+        assert serious(page, context=".ss-lp") == []
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
     scroll = "(e) => [e.scrollWidth, e.clientWidth]"
     inner, outer = page.locator(".lp-main .lp-scroll").evaluate(scroll)
