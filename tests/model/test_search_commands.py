@@ -9,6 +9,8 @@ import pytest
 from analysis.__main__ import main
 from selfspec_core.plan_files import read_plan_file
 
+from .engines import saved_model
+
 NUMBER = (int, float)
 
 
