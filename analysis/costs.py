@@ -129,7 +129,11 @@ class Costing:
 
     def result(self) -> Costs:
         """The fitted costs, and the judged plans if every one of them was decoded."""
-        model = fit(samples(self._measured), self._engine.n_layers)
+        model = fit(
+            samples(self._measured),
+            self._engine.n_layers,
+            multiple=self._engine.window_multiple,
+        )
         return Costs(
             model,
             tuple(self._judge(model, number) for number, texts in enumerate(self._texts) if texts),

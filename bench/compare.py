@@ -224,7 +224,7 @@ class _Comparison:
 
         A greedy text's beginning is the shorter text, so the longest one serves all lengths.
         """
-        window = self._engine.window_for(self._setup.k)
+        window = self._engine.plain_window_for(self._setup.k)
         longest = max(self._lengths)
         for prompt in range(len(self._ids)):
             if window == self._rows:

@@ -134,21 +134,21 @@ class Sweep:
     def _draft(self, place: int, number: int, ids: Sequence[int]) -> None:
         """One generation, and the bare forwards of its rounds at the middle of its text."""
         choice, taken = self._choices[place], self._taken[place, number]
-        window = self._engine.window_for(choice.k)
         write = ours(
             self._engine,
             plan=choice.plan,
             k=choice.k,
             confidence=choice.confidence,
             policy=choice.policy,
-            window=window,
         )
         written = write(ids, self._tokens)
         taken.mine.append(written)
+        window = self._engine.window_for(round(written.drafted / max(written.rounds, 1)))
         text = [*ids, *written.tokens[: len(written.tokens) // 2]]
         plan = choice.plan
         here = plan.at(len(text)) if isinstance(plan, LengthSchedule) else plan
-        bare = BareForwards(self._engine, text, most=max(window, self.rows))
+        most = self._engine.window_for(choice.k)
+        bare = BareForwards(self._engine, text, most=max(most, self.rows))
         bare.round(here, 1, window)  # the first one finds caches cold
         for _ in range(BARE_ROUNDS):
             drafts, verifying = bare.round(here, choice.k, window)

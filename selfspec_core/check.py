@@ -100,10 +100,10 @@ def checking(
         cancelled: asked before every round; True ends it.
     """
     for number, request in enumerate(requests):
-        window = request.window or engine.window_for(request.k)
+        window = request.window or engine.plain_window_for(request.k)
         plain = replace(request.plainly(), window=window)
         widths = [w for w in (SINGLE_ROW, FOUR_ROWS) if speed and w != window]
-        runs = [plain, replace(request, window=window), *(replace(plain, window=w) for w in widths)]
+        runs = [plain, request, *(replace(plain, window=w) for w in widths)]
         turn = number % len(runs)  # whoever runs first changes from prompt to prompt
         results: dict[int, tuple[Generated, dict[int, Tensor]]] = {}
         for i in [*range(turn, len(runs)), *range(turn)]:
@@ -171,7 +171,8 @@ def summary(results: Sequence[Checked]) -> dict[str, Any]:
     `verify_from`, `reused` (branches that verification took over, each row counted), `tokens`.
     """
     start = results[0].speculative.start
-    plain = {start.window: _speed([r.plain for r in results])}
+    own = results[0].plain.start.window
+    plain = {own: _speed([r.plain for r in results])}
     for width in results[0].others:
         plain[width] = _speed([r.others[width] for r in results])
     rows = max(plain, key=lambda width: plain[width])
@@ -190,7 +191,7 @@ def summary(results: Sequence[Checked]) -> dict[str, Any]:
         "selfspec_tps": speed,
         "plain_tps": plain[rows],
         "plain_rows": rows,
-        "window_plain_tps": plain[start.window],
+        "window_plain_tps": plain[own],
         "speedup": speed / plain[rows] if plain[rows] else None,
         "window": start.window,
         "rule": start.rule,

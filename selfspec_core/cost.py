@@ -103,6 +103,7 @@ class CostModel:
         spread: relative standard deviation of a draft's, a window's and the rest's times.
         disturbed: how much longer things take by the clock than undisturbed, as everything else
             here counts them: what other processes took while it was measured.
+        multiple: what a window's rows are a multiple of; 1 where there is no padding.
     """
 
     n_layers: int
@@ -113,6 +114,7 @@ class CostModel:
     other: tuple[float, float, float]
     spread: tuple[float, float, float]
     disturbed: float = 1.0
+    multiple: int = WINDOW_MULTIPLE
 
     def draft_ms(self, plan: SkipPlan, slots: float = BUCKET) -> float:
         """One draft step under a plan, reading so many slots."""
@@ -123,7 +125,7 @@ class CostModel:
 
     def window_ms(self, window: int, slots: float = BUCKET) -> float:
         """One forward of W rows; between the measured widths by interpolation."""
-        return _interpolate(self.windows, window) + self.slots * (slots / BUCKET - 1)
+        return interpolate(self.windows, window) + self.slots * (slots / BUCKET - 1)
 
     def plain(self, slots: float = BUCKET) -> tuple[int, float]:
         """The fastest plain decoding: (its rows, milliseconds a token)."""
@@ -141,7 +143,7 @@ class CostModel:
         self, plan: SkipPlan, k: int, counts: Counted, slots: float = BUCKET
     ) -> tuple[float, float, float]:
         """Milliseconds of drafting, of verifying and of the rest, for a whole text."""
-        window = round_up(k + 1, WINDOW_MULTIPLE)
+        window = round_up(k + 1, self.multiple)
         start, per_draft, per_token = self.other
         return (
             (self.draft[0] * counts.rounds if k else 0.0)
@@ -201,10 +203,16 @@ class CostModel:
         return cls(**{**data, **lists, "windows": pairs})
 
 
-def fit(samples: Sequence[Sample], n_layers: int) -> CostModel:
+def fit(samples: Sequence[Sample], n_layers: int, *, multiple: int = WINDOW_MULTIPLE) -> CostModel:
     """Fit the costs: least squares of relative errors, outliers weighted down (Huber 1964).
 
-    No cost is negative: what would be is 0.
+    No cost is negative: what would be is 0. Windows are measured at the widths of plain
+    decoding, and between these by interpolation.
+
+    Args:
+        samples: of plain decoding and of rounds with drafts.
+        n_layers: decoder layers of the model.
+        multiple: what a window's rows are a multiple of.
 
     Raises:
         ValueError: no sample of plain decoding, or none with drafts.
@@ -213,14 +221,14 @@ def fit(samples: Sequence[Sample], n_layers: int) -> CostModel:
     if not drafting or len(drafting) == len(samples):
         raise ValueError("costs are fitted to rounds with drafts and to plain decoding: need both")
     further = [s.slots / BUCKET - 1 for s in samples]
-    widths = sorted({s.window for s in samples})
+    widths = sorted({s.window for s in samples if not s.k})
     draft, draft_spread = _solve(
         [[1, s.k, s.k * s.attention, s.k * s.mlp, s.k * s.attention * (s.slots / BUCKET - 1)]
          for s in drafting],
         [s.draft_ms for s in drafting],
     )  # fmt: skip
     verify, verify_spread = _solve(
-        [[*(float(s.window == w) for w in widths), more, s.k]
+        [[*_between(widths, s.window), more, s.k]
          for s, more in zip(samples, further, strict=True)],
         [s.verify_ms for s in samples],
     )  # fmt: skip
@@ -236,6 +244,7 @@ def fit(samples: Sequence[Sample], n_layers: int) -> CostModel:
         other=(other[0], other[1], other[2]),
         spread=(draft_spread, verify_spread, other_spread),
         disturbed=_disturbed(samples),
+        multiple=multiple,
     )
 
 
@@ -281,7 +290,14 @@ def _non_negative(x: Tensor, y: Tensor) -> Tensor:
     return whole
 
 
-def _interpolate(points: Sequence[tuple[int, float]], at: int) -> float:
+def _between(points: Sequence[int], at: int) -> list[float]:
+    """The points' shares in what `interpolate` gives there."""
+    if at > points[-1]:
+        raise ValueError(f"windows of {at} rows, and plain decoding was timed up to {points[-1]}")
+    return [interpolate([(x, float(x == p)) for x in points], at) for p in points]
+
+
+def interpolate(points: Sequence[tuple[int, float]], at: int) -> float:
     """Linear between the points, and on past the last two; as the first below it."""
     if at <= points[0][0] or len(points) == 1:
         return points[0][1]

@@ -31,12 +31,15 @@ from .loading import LoadedModel
 from .native.build import Unavailable, is_built
 from .plan import SkipPlan
 from .request import Request, RequestError
-from .runtime import WINDOW_MULTIPLE, Probe, clock, peak_memory_mb, probe
+from .runtime import WINDOW_MULTIPLE, Probe, clock, peak_memory_mb, probe, time_rows
 
 __all__ = ["Engine", "Generated", "Request", "RequestError"]
 
 WARM_UP_ROUNDS, LONG_WARM_UP = 4, 0.5
 """Rounds of a plan that are timed at the warm-up, and seconds after which fewer will do."""
+
+WARM_UP_ROWS = (1, 2, 4, 8, 17)
+"""Rows whose forwards are timed at the warm-up, where windows aren't padded."""
 
 
 class Engine:
@@ -149,11 +152,27 @@ class Engine:
         """W, rows of every verification forward: the next multiple of 4 at or above k + 1.
 
         Where `probe` found that the width itself changes a token's logits, one width serves
-        every k, so that the text doesn't change with k.
+        every k, so that the text doesn't change with k. Where it found that no number of rows
+        does, W is k + 1, and rounds with fewer drafts have fewer rows.
         """
         if self.guarantee is not None and not self.guarantee.widths:
             k = MAX_K
-        return round_up(k + 1, WINDOW_MULTIPLE)
+        return round_up(k + 1, self.window_multiple)
+
+    def plain_window_for(self, k: int) -> int:
+        """Rows of the plain decoding whose text is that of `k` drafts a round, bit for bit."""
+        return self.window_for(k if self.pads else 0)
+
+    @property
+    def pads(self) -> bool:
+        """Whether windows are filled up with rows that nobody reads, so that bits stay the same."""
+        measured = self.guarantee is not None and self.guarantee.any_rows
+        return not (measured and self.mode == COMPILED)
+
+    @property
+    def window_multiple(self) -> int:
+        """What every window's rows are a multiple of: 4, or 1 without padding."""
+        return WINDOW_MULTIPLE if self.pads else 1
 
     def probe(self, widths: tuple[int, ...] = (4, 8, 20)) -> Probe:
         """Measure what this device guarantees of the fixed window, and keep to it (seconds)."""
@@ -163,11 +182,15 @@ class Engine:
     def warm_up(self) -> float:
         """Run the shapes of a first request once, so that it isn't a cold one. Seconds taken."""
         begin = clock(self.decoder.device)
+        if self.mode == COMPILED and self.guarantee is None:
+            self.probe()  # it may find that windows need no padding
         ids = tuple(range(2, min(12, self.vocab_size)))
         plan = SkipPlan.preset("standard", self.n_layers)
         budget = min(8, self.context - len(ids))
         for k in (self.default_k, 0):
             self.generate(Request(prompt_ids=ids, plan=plan, k=k, max_new_tokens=budget))
+        if not self.pads:
+            self.experience.learn_rows(self.execution, time_rows(self.decoder, WARM_UP_ROWS))
         self._learn_costs(ids, budget)
         return clock(self.decoder.device) - begin
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from .acceptance_record import AcceptanceRecord
+from .cost import interpolate
 from .plan import SkipPlan
 from .policies import MAX_K, Outcome
 
@@ -45,6 +46,14 @@ class Experience:
         self._corners = corners(n_layers)
         self._costs: dict[tuple[str, int], _Costs] = {}
         self._records: dict[Hashable, AcceptanceRecord] = {}
+        self._forwards: dict[str, list[tuple[int, float]]] = {}
+
+    def learn_rows(self, mode: str, forwards: Mapping[int, float]) -> None:
+        """Take in what forwards of so many rows take, in milliseconds, measured in turns.
+
+        Rounds without padding have windows of different rows; this makes them comparable.
+        """
+        self._forwards[mode] = sorted(forwards.items())
 
     def observe(
         self, plan: SkipPlan, outcome: Outcome, *, mode: str, window: int, slots: int
@@ -54,23 +63,25 @@ class Experience:
         Args:
             plan: that it drafted under.
             mode: how forwards are executed.
-            window: rows of its verification.
+            window: fewest rows of its verification, padding included.
             slots: cache slots that attention read, a multiple of 128.
         """
         if outcome.window_ms > 0:
             costs = self._costs.setdefault((mode, window), _Costs())
-            costs.observe(plan, slots, outcome)
+            costs.observe(plan, slots, outcome, self._growth(mode, window, outcome.drafted))
 
     def times(
         self, plan: SkipPlan, most: int, *, mode: str, window: int, slots: int
     ) -> tuple[float, ...]:
-        """What a round with 0, 1, …, `most` drafts takes, in forwards of its window.
+        """What a round with 0, 1, …, `most` drafts takes, in forwards of the fewest rows.
 
         A plan, mode or window that wasn't met is predicted from those that were.
         """
         costs = self._nearest(mode, window)
         step = costs.step(plan, slots, self._predicted(plan, costs))
-        return tuple(1 + k * step + costs.rest(k) for k in range(most + 1))
+        return tuple(
+            self._growth(mode, window, k) + k * step + costs.rest(k) for k in range(most + 1)
+        )
 
     def record(self, key: Hashable) -> AcceptanceRecord:
         """What is remembered of drafts made in this way (plan, rule, temperatures)."""
@@ -83,6 +94,14 @@ class Experience:
     def forget_texts(self) -> None:
         """Forget acceptance, keep costs: what a warm-up writes says nothing of real texts."""
         self._records.clear()
+
+    def _growth(self, mode: str, window: int, drafts: int) -> float:
+        """The forward of a round with so many drafts ÷ that of `window` rows."""
+        forwards = self._forwards.get(mode)
+        rows = max(window, drafts + 1)
+        if forwards is None or rows == window:
+            return 1.0
+        return interpolate(forwards, rows) / interpolate(forwards, window)
 
     def _nearest(self, mode: str, window: int) -> _Costs:
         """The costs of this mode and window, else of a like one, else none."""
@@ -113,16 +132,16 @@ class _Costs:
         self._steps: dict[SkipPlan, dict[int, _Ratios]] = defaultdict(dict)
         self._rests: dict[int, _Ratios] = {}
 
-    def observe(self, plan: SkipPlan, slots: int, outcome: Outcome) -> None:
+    def observe(self, plan: SkipPlan, slots: int, outcome: Outcome, growth: float) -> None:
         self.seen += 1
-        k, window = outcome.drafted, outcome.window_ms
+        k, window = outcome.drafted, outcome.window_ms / growth
         if k:
             if len(self._steps) >= PLANS and plan not in self._steps:
                 ends = corners(plan.n_layers)
                 del self._steps[next(known for known in self._steps if known not in ends)]
             steps = self._steps[plan].setdefault(slots, deque(maxlen=HELD))
             steps.append(outcome.draft_ms / k / window)
-        rest = outcome.verify_ms - window + outcome.other_ms
+        rest = outcome.verify_ms - outcome.window_ms + outcome.other_ms
         self._rests.setdefault(k, deque(maxlen=HELD)).append(rest / window)
 
     def measured(self, plan: SkipPlan) -> float | None:

@@ -56,10 +56,12 @@ class Generation:
         self._rule = request.acceptance_rule
         self._sampling, self._draft_sampling = request.sampling, request.draft_sampling
         self._window = request.window or engine.window_for(request.k)
+        # Kept, as the mode is: the engine may be probed anew meanwhile.
+        self._fewest = self._window if request.window or engine.pads else 1
         self._budget = min(request.max_new_tokens, engine.context - len(prompt_ids))
         self._n_prompt = len(prompt_ids)
         self._detokenizer = Detokenizer(engine.decode, engine.byte_ids)
-        self._steering = Steering(engine, request, self._window)
+        self._steering = Steering(engine, request, self._window, self._fewest)
         self._plainly = False  # after a rejection under `threshold` the next token is plain
         self.prefix = list(prompt_ids)
         self.cache = KVCache(engine.n_layers, len(prompt_ids) + self._budget + self._window)
@@ -194,11 +196,13 @@ class Generation:
     # -- verify ---------------------------------------------------------------------------------
 
     def _window_logits(self, proposal: Proposal | None, first: int) -> Tensor:
-        """[k + 1, V] of the window of W rows; from branch `first` on, where states are given."""
+        """[k + 1, V] of the window's rows; from branch `first` on, where states are given."""
         drafts = self._last()[:0] if proposal is None else proposal.tokens  # [k]
         parents = None if proposal is None else proposal.parents
-        window = padded(torch.cat([self._last(), drafts]), self._window)  # [W]
-        rows = Rows(window, window_parents(parents, self._window))
+        fewest = self._fewest if parents is None else self._window  # chains were probed
+        width = max(fewest, 1 + len(drafts))
+        window = padded(torch.cat([self._last(), drafts]), width)  # [W], or [k + 1] if unpadded
+        rows = Rows(window, window_parents(parents, width))
         states = None if proposal is None else proposal.states
         if states is None:
             if proposal is not None and self._request.verify_from == FIRST_SKIPPED:

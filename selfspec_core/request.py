@@ -56,7 +56,7 @@ class Request:
             states at the first skipped branch. The output is then plain decoding's but for
             near-ties, since the bits of a state depend on how many rows were computed with it.
         window: rows of every verification forward; None is the engine's choice, the next
-            multiple of 4 at or above k + 1.
+            multiple of 4 at or above k + 1, or k + 1 where padding changes no bit.
 
     Raises:
         RequestError: a value outside what is allowed.

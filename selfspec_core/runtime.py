@@ -22,6 +22,8 @@ from .cache import BUCKET, KVCache
 from .decoder import ResidualDecoder
 
 WINDOW_MULTIPLE = 4
+_UNPADDED = ((1, 2, 3, 5, 6, 7, 9, 7), (13, 17, 10), (11, 14, 15), (16, 4, 12, 8))
+"""Windows' rows, from 1 to the 17 of the longest draft, in which the same text is gone through."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Probe:
             same bits as the first row alone.
         worst: W → largest difference of a logit; 0.0 where the bits are the same.
         widths: whether a token's logits are the same bits for all these W.
+        any_rows: whether they are also the same in windows of any other number of rows, from
+            one row on: then padding buys nothing.
     """
 
     device: str
@@ -41,6 +45,7 @@ class Probe:
     rows: dict[int, bool]
     worst: dict[int, float]
     widths: bool
+    any_rows: bool = False
 
     @property
     def exact(self) -> bool:
@@ -72,7 +77,8 @@ def probe(decoder: ResidualDecoder, widths: Sequence[int] = (4, 8), *, seed: int
     """Compare every row of windows of these widths with plain decoding, bit by bit.
 
     A random text is continued across a bucket's edge, once a token a forward (row 0) and once
-    W tokens a forward, twice in a row, so that the cached keys and values count too.
+    W tokens a forward, twice in a row, so that the cached keys and values count too. Then the
+    same text is gone through in windows of many sizes without padding.
 
     Args:
         decoder: the model's gated stack.
@@ -90,31 +96,63 @@ def probe(decoder: ResidualDecoder, widths: Sequence[int] = (4, 8), *, seed: int
     rows: dict[int, bool] = {}
     worst: dict[int, float] = {}
     firsts: list[Tensor] = []
-    for width in widths:
-        plain = _walk(decoder, text, begin, width, step=1)
-        windows = _walk(decoder, text, begin, width, step=width)
+    for width in sorted(widths):
+        plain = _walk(decoder, text[: begin + 2 * width], begin, [1] * 2 * width, width)
+        windows = _walk(decoder, text[: begin + 2 * width], begin, [width] * 2, width)
         n = min(len(plain), len(windows))
-        rows[width] = bool(torch.equal(plain[:n], windows[:n]))
+        rows[width] = _agree(plain, windows)
         worst[width] = float((plain[:n].float() - windows[:n].float()).abs().max())
         firsts.append(plain)
-    shortest = min(len(logits) for logits in firsts)
-    same = all(torch.equal(firsts[0][:shortest], logits[:shortest]) for logits in firsts[1:])
-    return Probe(str(decoder.device), _name(decoder.dtype), rows, worst, same)
+    same = all(_agree(firsts[0], logits) for logits in firsts[1:])
+    any_rows = (
+        same
+        and all(rows.values())
+        # `windows` are the longest's, over the whole text.
+        and all(_agree(windows, _walk(decoder, text, begin, steps)) for steps in _UNPADDED)
+    )
+    return Probe(str(decoder.device), _name(decoder.dtype), rows, worst, same, any_rows)
 
 
-def _walk(decoder: ResidualDecoder, text: Tensor, begin: int, width: int, *, step: int) -> Tensor:
-    """[n, V] logits of text[begin:], `step` tokens a window of `width` rows; two windows' worth."""
-    end = min(begin + 2 * width, len(text))
-    cache = KVCache(decoder.n_layers, len(text) + width)
+def _walk(
+    decoder: ResidualDecoder, text: Tensor, begin: int, steps: Sequence[int], width: int = 0
+) -> Tensor:
+    """[n, V] logits of text[begin:], so many tokens a window, padded to `width` rows at least."""
+    cache = KVCache(decoder.n_layers, len(text) + max(width, *steps))
     decoder.forward(text[:begin], cache=cache)
     cache.advance(begin)
     parts = []
-    for at in range(begin, end, step):
-        real = text[at : min(at + step, end)]
-        logits = decoder.logits(padded(real, width), cache=cache)[0]  # [W, V]
-        parts.append(logits[: len(real)])
+    for step in steps:
+        real = text[cache.length : cache.length + step]
+        if not len(real):
+            break
+        window = padded(real, max(width, len(real)))
+        parts.append(decoder.logits(window, cache=cache)[0, : len(real)])  # [≤ step, V]
         cache.advance(len(real))
     return torch.cat(parts)
+
+
+def _agree(one: Tensor, other: Tensor) -> bool:
+    n = min(len(one), len(other))
+    return bool(torch.equal(one[:n], other[:n]))
+
+
+@torch.inference_mode()
+def time_rows(
+    decoder: ResidualDecoder, rows: Sequence[int], *, passes: int = 8
+) -> dict[int, float]:
+    """Milliseconds of a forward of so many rows, undisturbed: the least, measured in turns.
+
+    More rows never take less: where they seem to, fewer rows were disturbed every time.
+    """
+    taken: dict[int, list[float]] = {n: [] for n in rows}
+    cache = KVCache(decoder.n_layers, max(rows))
+    for _ in range(passes):
+        for n, times in taken.items():
+            begin = clock(decoder.device)
+            decoder.logits(torch.zeros(n, dtype=torch.int64, device=decoder.device), cache=cache)
+            times.append((clock(decoder.device) - begin) * 1e3)
+    least = {n: min(times) for n, times in taken.items()}
+    return {n: min(ms for more, ms in least.items() if more >= n) for n in rows}
 
 
 def padded(tokens: Tensor, width: int) -> Tensor:

@@ -20,14 +20,15 @@ class Steering:
     Args:
         engine: whose experience is used and added to.
         request: the policy, and what acceptance depends on.
-        window: rows of every verification forward.
+        window: most rows of a verification forward.
+        fewest: and the fewest.
     """
 
-    def __init__(self, engine: Engine, request: Request, window: int) -> None:
+    def __init__(self, engine: Engine, request: Request, window: int, fewest: int) -> None:
         self.policy = request.policy
         self._experience = engine.experience
         self._mode = engine.execution  # the request keeps it, also where the engine's changes
-        self._window = window
+        self._window, self._fewest = window, fewest
         drawn = (request.sampling.temperature, request.draft_sampling.temperature)
         self._way: Hashable = (request.acceptance_rule, *drawn)
 
@@ -47,7 +48,7 @@ class Steering:
                 plan,
                 self.policy.limit,
                 mode=self._mode,
-                window=self._window,
+                window=self._fewest,
                 slots=self._slots(length),
             )
         record = self._experience.record((plan, self._way))
@@ -56,7 +57,7 @@ class Steering:
     def learn(self, plan: SkipPlan, length: int, outcome: Outcome) -> None:
         """Tell the engine and the policy what came of a round; arguments as in `choose`."""
         slots = self._slots(length)
-        self._experience.observe(plan, outcome, mode=self._mode, window=self._window, slots=slots)
+        self._experience.observe(plan, outcome, mode=self._mode, window=self._fewest, slots=slots)
         self._experience.record((plan, self._way)).observe(outcome.judged, outcome.accepted)
         self.policy.observe(outcome)
 

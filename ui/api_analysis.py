@@ -276,7 +276,7 @@ def _written(
     for number, prompt in enumerate(prompts):
         yield Step(f"the model writes text {number + 1} of {len(prompts)}", 0.0)
         settings = Settings(prompt=prompt, plan="none", k=0, max_new_tokens=length)
-        request = replace(settings.request(engine.n_layers, studio.limits), window=4)
+        request = settings.request(engine.n_layers, studio.limits)
         start, done = yield from decoded(engine, request, cancelled)
         studio.limits.check_prompt_tokens(len(start.prompt_ids))
         if done.tokens:

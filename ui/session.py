@@ -312,7 +312,7 @@ class Studio:
 
     def _plain(self, request: Request) -> Request:
         """Plain decoding of the same text in the same window."""
-        window = request.window or self.ready().window_for(request.k)
+        window = request.window or self.ready().plain_window_for(request.k)
         return replace(
             request,
             k=0,
@@ -349,11 +349,11 @@ class Studio:
             from selfspec_core.loading import load
 
             loaded = load(**self._wanted, progress=self._report)
-            self.status = ModelStatus("loading", msg("common.model.warming"))
-            engine = Engine(loaded, background=True)
-            engine.warm_up()
             self.status = ModelStatus("loading", msg("common.model.probing"))
+            engine = Engine(loaded, background=True)
             log.info("%s; %s", engine.execution, engine.probe().sentence())
+            self.status = ModelStatus("loading", msg("common.model.warming"))
+            engine.warm_up()  # after the probe, which says what windows there will be
         except Exception as error:
             if not isinstance(error, ValueError | RuntimeError | OSError):
                 log.exception("loading %s failed", self._wanted["name"])

@@ -243,7 +243,7 @@ class Subjects:
         from analysis.reference import Text
 
         begin, texts = time.perf_counter(), []
-        plain = replace(request, k=0, window=request.window or 4)
+        plain = replace(request, k=0, window=request.window or engine.window_for(0))
         for number, prompt in enumerate(prompts):
             key = (plain, prompt)
             if key in self._texts:

@@ -184,6 +184,41 @@ def test_nothing_is_lost(temperature):
     assert engine.generate(one).tokens == engine.generate(plain).tokens
 
 
+def test_windows_without_padding_where_no_number_of_rows_changes_a_bit():
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()), mode="compiled")
+    assert [engine.window_for(k) for k in (0, 2, 4)] == [4, 4, 8]  # not measured yet
+    engine.warm_up()
+    assert engine.guarantee.any_rows
+    assert [engine.window_for(k) for k in (0, 2, 4)] == [1, 3, 5]
+    rows = []
+    logits = engine.decoder.logits
+    engine.decoder.logits = lambda ids, **kw: (
+        rows.append(getattr(ids, "tokens", ids).shape[-1]),
+        logits(ids, **kw),
+    )[1]
+    one = request(engine, temperature=0.8, max_new_tokens=24, k=3, draft_policy="auto")
+    mine = engine.generate(one)
+    drafted = [event.drafted for event in mine.events if event.type == "round"]
+    assert {n + 1 for n in drafted} <= set(rows) <= {1, *(n + 1 for n in drafted)}
+    for window in (4, 7):  # asked for by number, it is that number
+        padded = request(engine, temperature=0.8, max_new_tokens=24, k=0, window=window)
+        assert engine.generate(padded).tokens == mine.tokens
+        assert rows[-1] == window
+
+
+def test_one_kernel_that_minds_the_number_of_rows_brings_the_padding_back(monkeypatch):
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()), mode="compiled")
+    readout = engine.decoder.readout
+    monkeypatch.setattr(
+        engine.decoder, "readout", lambda h: readout(h) + 1e-3 * (h.shape[-2] in (3, 13))
+    )
+    found = engine.probe()
+    assert found.exact
+    assert found.widths
+    assert not found.any_rows
+    assert engine.window_for(2) == 4
+
+
 def test_modes_are_chosen_and_explained():
     assert Engine(wrap(wide_bytes(), byte_tokenizer()), mode="eager").mode == "eager"
     engine = Engine(wrap(wide_bytes(), byte_tokenizer()))

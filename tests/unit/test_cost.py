@@ -69,6 +69,17 @@ def test_the_fit_recovers_the_costs_that_times_were_made_of():
     assert max(found.spread) < 1e-6
 
 
+def test_windows_without_padding_are_found_between_the_measured_ones():
+    found = fit(synthetic(), 30, multiple=1)
+    plan, counts = SkipPlan.parse("3-8", 30), Counts(10, 5, 15)
+    for k, window in ((1, 2), (2, 3), (6, 7)):
+        verify = found.parts_ms(plan, k, counts)[1]
+        assert verify == pytest.approx(5 * TRUE.window_ms(window) + 10 * TRUE.law, rel=0.02)
+    assert CostModel.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    with pytest.raises(ValueError, match="windows of 20 rows"):
+        fit([*synthetic(), replace(synthetic()[-1], window=20)], 30)
+
+
 def test_a_few_samples_of_a_busy_moment_change_little():
     samples = synthetic(noise=0.02)
     for i in range(0, len(samples), 9):  # one in nine is three times as slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -294,6 +295,22 @@ def test_times_are_what_was_measured():
         for _ in range(5):
             experience.observe(plan, outcome(k, 0.4, rest=rest), **WHERE)
     assert experience.times(plan, 2, **WHERE) == pytest.approx((1.05, 1.47, 1.89))
+
+
+def test_windows_of_different_rows_are_made_comparable():
+    """Without padding a round with two drafts has a window of three rows, a plain one of one."""
+    experience, plan = Experience(4), SkipPlan.parse("1-2", 4)
+    where = {**WHERE, "window": 1}
+    experience.learn_rows("eager", {1: 10.0, 2: 11.0, 4: 12.0})
+    for _ in range(5):
+        experience.observe(plan, outcome(0, 0.4, window=10.0), **where)
+        two = outcome(2, 0.4)
+        experience.observe(plan, replace(two, window_ms=11.5, verify_ms=12.0), **where)
+    one, two, three = experience.times(plan, 2, **where)
+    assert one == pytest.approx(1.05)
+    assert three == pytest.approx(1.15 + 0.8 + 0.05)  # three rows, two drafts, the rest
+    assert two == pytest.approx(1.1 + 0.4 + 0.05)
+    assert experience.times(plan, 2, **WHERE)[2] < three  # padded to four rows, all cost alike
 
 
 def test_a_machine_that_is_slow_for_a_while_changes_nothing():
