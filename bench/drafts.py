@@ -19,7 +19,7 @@ from selfspec_core.plan import parse_plan
 from selfspec_core.plan_files import read_plan_file
 from selfspec_core.policies import POLICIES
 from selfspec_core.prompts import read_prompts
-from selfspec_core.request import Request
+from selfspec_core.request import START, VERIFY_FROM, Request
 
 from .lineup import Setup
 from .opening import Pace, say
@@ -39,6 +39,12 @@ def add_draft_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--policy", choices=POLICIES, help="how many of k are drafted (default fixed)"
+    )
+    parser.add_argument(
+        "--verify-from",
+        choices=VERIFY_FROM,
+        default=START,
+        help="first_skipped: verification goes on from the draft's own states (default start)",
     )
 
 
@@ -63,7 +69,11 @@ def setup_of(options: argparse.Namespace, engine: Engine, measured: Sequence[str
     Raises:
         ValueError: no such plan or file, one of another model, or one that drafts nothing.
     """
-    chosen = {"policy": options.policy, "early_exit": getattr(options, "early_exit", None)}
+    chosen = {
+        "policy": options.policy,
+        "verify_from": options.verify_from,
+        "early_exit": getattr(options, "early_exit", None),
+    }
     if options.plan is not None:
         file = read_plan_file(options.plan)
         file.require(engine.loaded.info)

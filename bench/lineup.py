@@ -14,6 +14,7 @@ from selfspec_core.draft_checkpoint import write_draft
 from selfspec_core.engine import Engine
 from selfspec_core.loading import LoadedModel, load
 from selfspec_core.plan import LengthSchedule, SkipPlan
+from selfspec_core.request import START
 
 from .llama_cpp import llama_cpp
 from .systems import (
@@ -46,6 +47,7 @@ class Setup:
         k: its drafts a round, 1 or more.
         confidence: where its drafting stops; None as the policy has it.
         policy: how many of k are drafted, a `draft_policy` of `Request`; None is fixed.
+        verify_from: where verification starts, as in `Request`.
         early_exit: layers of transformers' early exit; None is 40% of the model's.
     """
 
@@ -53,6 +55,7 @@ class Setup:
     k: int
     confidence: float | None = None
     policy: str | None = None
+    verify_from: str = START
     early_exit: int | None = None
 
     def __post_init__(self) -> None:
@@ -127,6 +130,7 @@ class Lineup:
                 k=setup.k,
                 confidence=setup.confidence,
                 policy=setup.policy,
+                verify_from=setup.verify_from,
             )
         if name == DRAFT_ALONE:
             return draft_alone(self.engine, self.plan_alone(), window=rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -122,13 +123,15 @@ def by_context(engine: Engine, setup: Setup, contexts: Sequence[int]) -> list[di
 
 
 def by_depth(stack: Stack, ks: Sequence[int], options: argparse.Namespace) -> dict[str, Any]:
-    """A random stack, every k, and the best of them."""
+    """A random stack: every k, the best of them, and beside it what the policy `auto` reaches."""
     say(f"depth: making {stack.layers} layers")
     loaded = stack.build(device=options.device, dtype=options.dtype)
     engine = engine_on(loaded, options.mode)
     engine.warm_up()
-    choices = [Choice(stack.plan, k) for k in ks]
-    rows = _swept(engine, stack.prompts(options.limit), choices, options, f"{stack.layers} layers")
+    choices = [*(Choice(stack.plan, k) for k in ks), Choice(stack.plan, max(ks), policy="auto")]
+    *rows, auto = _swept(
+        engine, stack.prompts(options.limit), choices, options, f"{stack.layers} layers"
+    )
     best = max(rows, key=lambda row: row["measured"])
     return {
         "layers": stack.layers,
@@ -137,6 +140,8 @@ def by_depth(stack: Stack, ks: Sequence[int], options: argparse.Namespace) -> di
         "weights_mb": loaded.info.weights_mb,
         "execution": engine.execution,
         **best,
+        "auto": auto["measured"],
+        "auto_to_best": auto["measured"] / max(1.0, best["measured"]),
         "by_k": rows,
     }
 
@@ -195,13 +200,13 @@ _COLUMNS = {
     "share": ("share", "alpha", "draft_ms", "plain_ms", "measured", "ideal", "efficiency"),
     "depth": (
         *("layers", "kept", "k", "tau", "alpha", "plain_tps", "draft_ms", "window_ms"),
-        *("plain_ms", "measured", "ideal", "efficiency"),
+        *("plain_ms", "measured", "ideal", "efficiency", "auto", "auto_to_best"),
     ),
 }
 
 
 def _show(found: dict[str, Any]) -> None:
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 140)
     for part, columns in _COLUMNS.items():
         if part not in found:
             continue

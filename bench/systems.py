@@ -15,7 +15,7 @@ from selfspec_core.engine import Engine
 from selfspec_core.experience import Experience
 from selfspec_core.loading import LoadedModel
 from selfspec_core.plan import LengthSchedule, SkipPlan
-from selfspec_core.request import Request
+from selfspec_core.request import START, Request
 
 PLAIN, SELFSPEC, DRAFT_ALONE = "plain", "selfspec", "draft-alone"
 HF_GENERATE, HF_EARLY_EXIT = "hf-generate", "hf-early-exit"
@@ -68,6 +68,7 @@ def ours(
     k: int = 0,
     confidence: float | None = None,
     policy: str | None = None,
+    verify_from: str = START,
     window: int | None = None,
 ) -> System:
     """This engine: plain decoding for k = 0, else self-speculative under a plan."""
@@ -79,6 +80,7 @@ def ours(
             k=k,
             confidence=confidence,
             draft_policy=policy,
+            verify_from=verify_from,
             window=window,
             max_new_tokens=max_new_tokens,
         )
