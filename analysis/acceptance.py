@@ -100,7 +100,7 @@ class Predictor:
         valid = starts < counts[:, None]
         reach = valid.float()
         for d in range(depth):
-            h = chains.step(starts, d)  # [G, R, D]
+            h = chains.step(starts, d, valid)  # [G, R, D]
             passes, gains, goes_on = self._judge(h[valid], starts, valid, d, draft_temperature)
             groups, rows = (valid.nonzero()[:, 0].cpu(), starts[valid].cpu())
             given[groups, rows, d], expected[groups, rows, d] = passes.cpu(), gains.cpu()

@@ -7,6 +7,7 @@ to the draft's own of its chain.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -45,9 +46,14 @@ class Chains:
         self._starts = reference.starts.repeat(len(plans))  # [G]
         self._own: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
-    def step(self, starts: Tensor, depth: int) -> Tensor:
-        """[G, R, D] final stream of the row `depth` past where each round [G, R] begins."""
+    def step(self, starts: Tensor, depth: int, counted: Tensor | None = None) -> Tensor:
+        """[G, R, D] final stream of the row `depth` past where each round [G, R] begins.
+
+        Args:
+            counted: [G, R] the rows that will be read; None for all.
+        """
         h, context = self.rows(starts, depth)
+        context = replace(context, counted=counted)
         return self._decoder.run_layers(
             h, context, first=self._layer, plan=self._shared, gates=self._gates
         )

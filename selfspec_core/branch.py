@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from .cache import KVCache
@@ -60,6 +61,7 @@ class Context:
         cache: what attention calls as transformers' `Cache.update`; None for no cache.
         position_ids: [B, R].
         chain: where this is the plain case, one chain without gradients; else None.
+        counted: [B, R] the rows that count, where others only fill up; None for all.
     """
 
     rotary: dict[str, tuple[Tensor, Tensor]]
@@ -67,6 +69,7 @@ class Context:
     cache: Any
     position_ids: Tensor
     chain: Chain | None = None
+    counted: Tensor | None = None
 
 
 class Branch:
@@ -76,7 +79,8 @@ class Branch:
     [B, R, D].
 
     Attributes:
-        native: runs the norm before and the module in one call, for chains; None: eager.
+        native: runs the norm before and the module in one call, an attention for chains and
+            an MLP for any rows; None: eager.
         why_eager: in words, why there is none.
     """
 
@@ -106,9 +110,21 @@ class Branch:
         return resolve(self._block, self._writes)
 
     def __call__(self, h: Tensor, context: Context) -> Tensor:
-        if self.native is None or context.chain is None:
-            return self.eager(h, context)
-        return self._finish(self.native(h, context))
+        if self.native is not None:
+            if context.chain is not None:
+                return self._finish(self.native(h, context))
+            if self.kind == MLP and not torch.is_grad_enabled():  # rows don't meet in it
+                return self._finish(self._on_rows(h, context))
+        return self.eager(h, context)
+
+    def _on_rows(self, h: Tensor, context: Context) -> Tensor:
+        """The native branch on the rows that count, as if they were one text's."""
+        assert self.native is not None
+        if context.counted is None:
+            return self.native(h.reshape(1, -1, h.shape[-1]), context).reshape(h.shape)
+        written = torch.zeros_like(h)
+        written[context.counted] = self.native(h[context.counted][None], context)[0]
+        return written
 
     def eager(self, h: Tensor, context: Context) -> Tensor:
         """The branch through its modules."""
