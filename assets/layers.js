@@ -6,7 +6,6 @@
   const { el, t, say } = SelfSpec;
   const KINDS = ["attention", "mlp"];
   const kindName = (kind) => t(`decode.kind.${kind}`);
-  const SETTLES_MS = 700;
   const SVG = "http://www.w3.org/2000/svg";
 
   class LayerStrip {
@@ -113,9 +112,12 @@
         else set.delete(Number(cell.dataset.layer));
         step[kind] = [...set].sort((a, b) => a - b);
       }
-      this.fault = null;
+      const empty = SelfSpec.planIsEmpty(this.plan);
+      if (empty) this.plan = structuredClone(this.good);
+      else this.good = structuredClone(this.plan);
+      this.fault = empty ? { key: "errors.plan_all" } : null;
       this._paint();
-      this.onToggle(this.plan);
+      if (!empty) this.onToggle(this.plan);
     }
 
     /** Switch a branch; with Shift, give the whole range from the last one its new state. */
@@ -262,26 +264,22 @@
   }
 
   /** Build strip and heat inside a gr.HTML whose value is the plan as JSON. */
-  SelfSpec.mountLayers = (element, props, watch, trigger, toggled) => {
+  SelfSpec.mountLayers = (element, props, watch, trigger, events) => {
     const root = element.querySelector(".ss-layers");
-    let touched = -Infinity;
-    let waiting = 0;
     const strip = new LayerStrip(root, (plan) => {
-      touched = performance.now();
-      props.value = JSON.stringify({ layers: plan.layers, steps: plan.steps });
-      trigger(toggled);
+      SelfSpec.plans.choose(plan);
+      trigger(events.toggle);
     });
     SelfSpec.trace.subscribe(new ImportanceHeat(root));
     const show = () => {
-      clearTimeout(waiting);
-      if (!props.value) return;
-      const value = JSON.parse(props.value);
-      if (value.text === undefined && !value.error) return; // what was clicked here, drawn already
-      if (value.text !== undefined) SelfSpec.plans.add(value.text);
+      const value = props.value && JSON.parse(props.value);
       // An answer to one click must not undo the next, which the server has yet to hear of.
-      const early = touched + SETTLES_MS - performance.now();
-      if (early > 0 && !value.error) waiting = setTimeout(() => strip.show(value), early);
-      else strip.show(value);
+      if (!value || !SelfSpec.plans.isOf(value)) return;
+      if (value.text !== undefined) SelfSpec.plans.add(value.text);
+      strip.show(value);
+      if (!value.follows) return;
+      SelfSpec.plans.accepted = value.follows;
+      trigger(events.accept);
     };
     show();
     watch("value", show);

@@ -11,7 +11,6 @@
   const KINDS = ["attention", "mlp"];
   const SIGNED = ["logprob_drop", "input_x_gradient", "integrated_gradients", "integrated_gradients_plan", "feature_ablation", "shapley", "layer_conductance"];
   const ROUGH = 0.1; // an error of the sum above this share of the whole makes it a rough estimate
-  const ECHO_MS = 3000; // so long a plan that the server sends back may be older than the view's
 
   let panel = null;
   let fed = null; // the plan as the server drew it last
@@ -97,7 +96,7 @@
     }
 
     _changed(name) {
-      const other = ["source", "rows", "budget"].includes(name);
+      const other = ["source", "rows", "budget", "ig_steps"].includes(name);
       if (other || !this._has(this.toolbar.wanted.column) || !this._has("lost_agreement")) this.ask();
       else this.render();
     }
@@ -117,7 +116,6 @@
       const value = JSON.parse(text);
       // What answers an older question may come after a newer one was asked.
       if (value.job < this.job || (value.question !== undefined && value.question !== this.question)) return;
-      if (value.state === "refused") return this._refuse(value.said); // no answer to a question
       this.job = value.job;
       if (value.result) {
         this.result = value.result;
@@ -132,12 +130,9 @@
       if (this.result) this._drawView();
     }
 
-    /** Take the plan as the server drew it, unless it is an echo of what was clicked before. */
+    /** Take the plan as the server drew it, unless there is another by now. */
     takePlan(plan) {
-      if (this.sent && performance.now() < this.sent.until) {
-        if (this._planKey(plan) !== this.sent.key) return;
-        this.sent = null;
-      }
+      if (!SelfSpec.plans.isOf(plan)) return;
       this.plan = plan;
       this.step = Math.min(this.step, plan.steps.length - 1);
       this.error.hidden = true;
@@ -149,10 +144,7 @@
     }
 
     _refuse(said) {
-      this.sent = null;
-      const plan = fed && JSON.parse(fed);
-      if (plan && plan.layers === this.plan.layers) this.takePlan(plan);
-      this.error.textContent = SelfSpec.say(said);
+      this.error.textContent = said;
       this.error.hidden = false;
     }
 
@@ -165,21 +157,18 @@
 
     /** Skip a branch in the draft, or keep it again. */
     toggle(row) {
-      if (this.plan?.layers !== this.result.layers) {
-        this.error.textContent = t("layers.error.other_depth");
-        this.error.hidden = false;
-        return;
-      }
+      if (this.plan?.layers !== this.result.layers) return this._refuse(t("layers.error.other_depth"));
       const plan = structuredClone(this.plan);
       const step = plan.steps[this.step];
       const set = new Set(step[KINDS[row % 2]]);
       if (!set.delete(row >> 1)) set.add(row >> 1);
       step[KINDS[row % 2]] = [...set].sort((a, b) => a - b);
+      if (SelfSpec.planIsEmpty(plan)) return this._refuse(t("layers.error.plan", { why: t("errors.plan_all") }));
       this.plan = plan;
-      this.sent = { key: this._planKey(), until: performance.now() + ECHO_MS };
       this.error.hidden = true;
       this._planChanged();
-      this.send.toggle({ plan });
+      SelfSpec.plans.choose(plan);
+      this.send.toggle();
     }
 
     _planChanged() {
@@ -235,7 +224,7 @@
         rowLabels: cells.map((_, row) => (row % 2 ? "M" : `${row >> 1} A`)),
         colLabels: this.result.tokens.slice(0, cells[0].length),
         hatched: (row) => this._skips(row),
-        head: 66, // the bars' titles need as much
+        head: BranchBars.head(this.main.clientWidth),
       });
       this._drawBars();
       this._drawLegend();
@@ -382,7 +371,7 @@
       root,
       (data) => trigger(events.compute, data),
       () => trigger(events.stop),
-      (data) => trigger(events.toggle, data),
+      () => trigger(events.toggle),
     );
     if (fed) panel.takePlan(JSON.parse(fed));
     panel.take(props.value);

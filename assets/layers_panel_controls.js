@@ -14,13 +14,15 @@
   const SILENT = ["input_x_gradient", "layer_gradient_x_activation", "gradient_flow"];
   const UNSCORED = [...COLUMNS.measured, "block_influence", "logit_lens"];
   const BUDGETED = ["shapley", "layer_conductance"];
+  const STEPPED = ["integrated_gradients", "integrated_gradients_plan"];
+  const STEPS = [8, 16, 32, 64, 128];
   const ROWS = [8, 16, 32, 64, 128];
   const BUDGETS = [5, 10, 20, 60];
 
   /** The controls; `wanted` is what they say, and `onChange(name)` is told what was moved. */
   class Toolbar {
     constructor(root, { onChange, onCompute, onStop }) {
-      this.wanted = { source: "run", rows: 32, column: "input_x_gradient", score: "logprob", budget: 10 };
+      this.wanted = { source: "run", rows: 32, column: "input_x_gradient", score: "logprob", budget: 10, ig_steps: STEPS[0] };
       this.bar = root.appendChild(el("div", "lp-toolbar", null, { role: "group" }));
       SelfSpec.words(this.bar, "layers.toolbar", {}, "aria-label");
       this.onChange = onChange;
@@ -30,6 +32,7 @@
       this._methods();
       this._select("score", SCORES.map((name) => [name, `layers.score.${name}`]));
       this._select("budget", BUDGETS.map((n) => [n, "layers.budget.n", { n }]));
+      this._select("ig_steps", STEPS.map((n) => [n, "layers.ig_steps.n", { n }]));
       const buttons = this.bar.appendChild(el("div", "lp-buttons"));
       this.compute = buttons.appendChild(SelfSpec.words(el("button", "lp-compute", null, { type: "button" }), "layers.compute"));
       this.stop = buttons.appendChild(SelfSpec.words(el("button", "lp-stop", null, { type: "button" }), "layers.stop"));
@@ -85,6 +88,7 @@
       kl.disabled = SILENT.includes(column) && score !== "kl";
       this.fields.score.select.disabled = !Toolbar.scored(column);
       this.fields.budget.field.hidden = !BUDGETED.includes(column);
+      this.fields.ig_steps.field.hidden = !STEPPED.includes(column);
     }
 
     running(on) {

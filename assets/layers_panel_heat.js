@@ -9,6 +9,7 @@
   const MOST_ELEMENTS = 3000; // cells; above that a canvas is quicker
   const TALLEST = 96; // pixels for the columns' labels
   const LEAN = 44; // pixels that the last slanted label needs on the right
+  const SLANTED = 15; // pixels of a column at least, where its slanted label must not touch the next
   const WIDEST = 46; // pixels of a column
   const GAP = 3; // between two layers
 
@@ -57,7 +58,7 @@
       Object.assign(this.of, { rows, cols });
       const lean = this.slanted ? LEAN : 2;
       const room = this.scroll.clientWidth - lean - 2;
-      this.width = Math.max(shape.least ?? 13, Math.min(WIDEST, Math.floor(room / cols)));
+      this.width = Math.max(shape.least ?? (this.slanted ? SLANTED : 13), Math.min(WIDEST, Math.floor(room / cols)));
       const width = cols * this.width;
       Object.assign(this.layer.style, { width: `${width + lean}px`, height: `${this.height}px` });
       this.canvas = rows * cols > MOST_ELEMENTS;
@@ -173,7 +174,12 @@
 
     /** How wide the bars are, where so much room is there for the whole. */
     static width(room) {
-      return room >= 900 ? 300 : room >= 600 ? 200 : 116;
+      return room >= 900 ? 300 : room >= 600 ? 200 : 136;
+    }
+
+    /** How much their titles need above: lines of a word each where there is little room. */
+    static head(room) {
+      return room >= 600 ? 66 : 86;
     }
 
     /** Sets: [{title, values, kind: "estimate" | "measured", waits}], one or two. */

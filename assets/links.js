@@ -4,7 +4,7 @@
   const SelfSpec = window.SelfSpec;
 
   // In the order of the controls that `share` and `readLink` are given.
-  const LINK = ["prompt", "plan", "k", "temperature", "rule", "seed", "length", "chat", "policy", "verify"];
+  const LINK = ["prompt", "plan", "k", "temperature", "rule", "seed", "length", "chat", "policy", "verify", "drafttemp"];
   const PANELS = ["decode", "layers", "tune", "compare", "learn"];
   const POLICIES = ["fixed", "confidence", "adaptive", "auto"];
   const RULES = ["coupled", "rejection", "threshold", "typical"];
@@ -25,8 +25,11 @@
     chat: (text) => ({ 1: true, 0: false })[text],
     policy: oneOf(POLICIES),
     verify: oneOf(["start", "first_skipped"]),
+    drafttemp: within(0, 10, false),
     panel: oneOf(PANELS),
     lang: oneOf(SelfSpec.languages),
+    lesson: (text) => (/^[a-z0-9][a-z0-9_-]{0,63}$/.test(text) ? text : undefined),
+    step: within(1, 20),
     model: (text) => (/^[\w.@:/ \-]{1,200}$/.test(text) ? text : undefined),
   };
 
@@ -47,6 +50,7 @@
     SelfSpec.translateOwnLabels();
     nameTabs();
     if (given.panel) SelfSpec.openPanel(given.panel);
+    if (given.lesson) SelfSpec.startLesson?.(given.lesson, given.step, given);
     return values.map((value, i) => given[LINK[i]] ?? value);
   };
 
@@ -79,9 +83,10 @@
   SelfSpec.share = (...values) => {
     const fragment = new URLSearchParams();
     const add = (name, value) => fragment.set(name, typeof value === "boolean" ? Number(value) : value);
-    values.slice(0, LINK.length).forEach((value, i) => add(LINK[i], value));
+    values.slice(0, LINK.length).forEach((value, i) => value == null || add(LINK[i], value));
     if (SelfSpec.model) add("model", SelfSpec.model.name);
     add("panel", SelfSpec.panel());
+    for (const [name, value] of Object.entries(SelfSpec.lessonNow?.() ?? {})) add(name, value);
     add("lang", SelfSpec.language);
     history.replaceState(null, "", `#${fragment}`);
     const button = document.querySelector("#share");

@@ -67,17 +67,20 @@
 
     /** Pin the run on the page as A. */
     take() {
-      this.pinned = snapshot(this.reading);
-      this.compared = null;
-      this.onChange();
-      if (!this.root.hidden) this.render();
+      this.hold(snapshot(this.reading));
     }
 
     drop() {
-      this.pinned = this.compared = null;
-      this.onChange();
-      this.render();
+      this.hold(null);
       this.pin.focus();
+    }
+
+    /** Have another run as A: what `snapshot` keeps of it, or null for none. */
+    hold(run) {
+      this.pinned = run;
+      this.compared = null;
+      this.onChange();
+      if (!this.root.hidden) this.render();
     }
 
     render() {
@@ -232,5 +235,6 @@
   }
 
   SelfSpec.Pinned = Pinned;
+  SelfSpec.snapshot = snapshot;
   SelfSpec.align = align;
 })();

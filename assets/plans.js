@@ -1,14 +1,77 @@
-/* The plan's history, kept in this browser: what Undo and Redo go back and forth in. */
+/* The plan in this browser: its text, which a click changes at once and without the server, and
+   its history, what Undo and Redo go back and forth in. */
 (() => {
   "use strict";
   const SelfSpec = window.SelfSpec;
   const LONGEST = 200;
+  const WRITTEN_MS = 100; // until a text that was chosen stands in its field
+
+  /** Numbers as runs: [1, 2, 3, 7] → [[1, 3], [7, 7]]. */
+  function runs(numbers) {
+    const found = [];
+    for (const n of [...numbers].sort((a, b) => a - b)) {
+      if (found.length && found.at(-1)[1] === n - 1) found.at(-1)[1] = n;
+      else found.push([n, n]);
+    }
+    return found;
+  }
+
+  function stepText({ attention, mlp }) {
+    const [both, of] = [runs(mlp).map(String), runs(attention).map(String)];
+    const terms = [
+      ...runs(attention).map((run) => [run, both.includes(String(run)) ? "" : "a"]),
+      ...runs(mlp).filter((run) => !of.includes(String(run))).map((run) => [run, "m"]),
+    ];
+    terms.sort(([a, kind], [b, other]) => a[0] - b[0] || a[1] - b[1] || (kind < other ? -1 : 1));
+    return terms.map(([[low, high], kind]) => kind + (high > low ? `${low}-${high}` : low)).join(",") || "none";
+  }
+
+  /** A plan {steps: [{from, attention, mlp}]} in the notation of selfspec_core/plan.py. */
+  SelfSpec.planText = ({ steps }) => steps.map((step, i) => (i ? `${step.from}:` : "") + stepText(step)).join(";");
+
+  /** Whether a plan leaves the draft no branch at all, which no draft can do. */
+  SelfSpec.planIsEmpty = ({ layers, steps }) => steps.some((step) => step.attention.length + step.mlp.length >= 2 * layers);
 
   class Plans {
     constructor() {
       this.texts = [];
       this.at = -1;
       this.typed = false;
+      this.text = null; // what was clicked last
+      this.writing = false; // it is on its way to the field
+      this.accepted = null;
+    }
+
+    /** A plan that was clicked together; `chosen` hands its text to the field. */
+    choose(plan) {
+      this.text = SelfSpec.planText(plan);
+      this.writing = true;
+      this.add(this.text);
+    }
+
+    chosen() {
+      const { text } = this;
+      setTimeout(() => (this.writing &&= this.text !== text), WRITTEN_MS);
+      return [text];
+    }
+
+    /** The text that the plan has now. */
+    now() {
+      const text = document.querySelector("#plan textarea, #plan input")?.value;
+      if (text === this.text) this.writing = false;
+      return this.writing ? this.text : text;
+    }
+
+    /** Whether what the server says of a plan is about the one there is now. */
+    isOf({ asked }) {
+      return asked == null || asked === this.now();
+    }
+
+    /** What an accepted answer says of the controls that follow the plan: ratio, preset, boundary. */
+    follows() {
+      const { percent, preset, boundary } = this.accepted;
+      const update = { __type__: "update", visible: boundary != null };
+      return [percent, preset, boundary == null ? update : { ...update, value: boundary }];
     }
 
     /** A plan that is shown now; while it is being typed, it takes the place of what was typed before. */

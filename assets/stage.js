@@ -116,6 +116,7 @@
       race: new SelfSpec.Race(tabs.panels.race, reading),
       ab: new SelfSpec.Pinned(tabs.panels.ab, reading),
     };
+    SelfSpec.stage = { root, tabs, tokens, views }; // what lessons set up
     const notes = new Notes(root);
     const figures = new SelfSpec.Figures(root);
     const inspector = new SelfSpec.Inspector(document.body);

@@ -22,6 +22,7 @@
       this.tokens = tokens;
       this.rewind = new SelfSpec.Rewind(tokens);
       this.unit = "token";
+      this.onShow = () => {};
       const bar = root.appendChild(el("div", "ss-stepper"));
       this.buttons = {};
       for (const [name, [sign]] of Object.entries(MOVES)) {
@@ -105,6 +106,7 @@
       this.buttons.first.disabled = this.buttons.back.disabled = !n || step === 0;
       this.buttons.on.disabled = this.buttons.last.disabled = !n || step === n - 1;
       this.rewind.to(entry ? entries.indexOf(entry) : null);
+      if (entry) this.onShow(entry, step);
       const key = entry && [this.unit, entry.fate, step, SelfSpec.language].join();
       if (this.shown?.entry === entry && this.shown?.key === key) return;
       this.shown = { entry, key };

@@ -71,9 +71,9 @@
       this._flush();
     }
 
-    /** Show a trace that came from a file: checked events and the header to show above them. */
-    async open(header, events) {
-      this._begin({ ...header, run: this.run, state: "opened" });
+    /** Show a trace that came from a file or a lesson: checked events and the header above them. */
+    async open(header, events, state = "opened") {
+      this._begin({ ...header, run: this.run, state });
       this.own = true;
       await this._pour(events);
     }

@@ -159,7 +159,7 @@
       this.bestTitle = left.appendChild(el("h3", ""));
       this.best = left.appendChild(el("dl", "ss-tune-best"));
       this.bestPlan = left.appendChild(el("p", "ss-tune-plan"));
-      left.append(useButton(this, () => this.value.confirmed?.predicted ?? this.value.best));
+      left.append(useButton(this, () => this._with(this.value.confirmed?.predicted ?? this.value.best)));
       this.measured = left.appendChild(el("div", "ss-tune-scroll", null, { tabindex: "0", role: "region" }));
       const right = this.body.appendChild(el("div", "ss-tune-part"));
       this.frontTitle = right.appendChild(el("h3", ""));
@@ -236,7 +236,7 @@
       const marks = shown.map((p) => {
         const tip = [format.short(p.plan), t("tip.share", { percent: format.percent(p.share), k: p.k }), ...told(p), t("tip.ms", { ms: format.fixed(p.ms) }), t("tip.use")];
         const chosen = p.plan === best.plan;
-        return { x: p.ms, y: p.alpha, name: chosen ? "chosen" : "predicted", shape: chosen ? "star" : "circle", tip, label: tip.join(". "), act: () => this.use(p) };
+        return { x: p.ms, y: p.alpha, name: chosen ? "chosen" : "predicted", shape: chosen ? "star" : "circle", tip, label: tip.join(". "), act: () => this.use(this._with(p)) };
       });
       const all = [...shown.map((p) => [p.ms, p.alpha]), ...cloud];
       const y = around(all.map((p) => p[1]), 0.02);
@@ -256,8 +256,16 @@
       if (drawn === this.listed) return;
       this.listed = drawn;
       this.list.replaceChildren(
-        table(head, front.map((p) => [format.short(p.plan, 30), format.percent(p.share), `${p.k}`, format.percent(p.alpha), format.fixed(p.ms), format.times(p.speedup), useButton(this, () => p)])),
+        table(head, front.map((p) => [format.short(p.plan, 30), format.percent(p.share), `${p.k}`, format.percent(p.alpha), format.fixed(p.ms), format.times(p.speedup), useButton(this, () => this._with(p))])),
       );
+    }
+
+    /** A point with the settings that it was found at, and with what decoding gave, where it was decoded. */
+    _with(point) {
+      const { at, confirmed } = this.value;
+      const chosen = confirmed?.predicted;
+      const same = chosen && ["plan", "k", "draft_temperature"].every((name) => chosen[name] === point[name]);
+      return { ...point, at, measured: same ? confirmed.unseen : null };
     }
   }
 

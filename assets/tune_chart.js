@@ -1,5 +1,8 @@
 /* Charts of the Tune panel: lines with intervals, and points that can be pointed at, walked with
-   the arrow keys, and taken over with a click or Enter. Drawn anew for every width. */
+   the arrow keys, and taken over with a click or Enter. Drawn anew for every width.
+
+   Marks may lie on top of each other, so none of them is the pointer's target: the pointer's is
+   the mark nearest to it. */
 (() => {
   "use strict";
   const SelfSpec = window.SelfSpec;
@@ -7,6 +10,7 @@
   const SVG = "http://www.w3.org/2000/svg";
   const HEIGHT = 250;
   const MARGIN = { top: 12, right: 14, bottom: 40, left: 50 };
+  const REACH = 24; // px from which the pointer still has a mark
 
   function svg(tag, attributes = {}, text = null) {
     const element = document.createElementNS(SVG, tag);
@@ -52,6 +56,7 @@
       this.plot = host.appendChild(el("div", "ss-tune-plot"));
       this.tip = host.appendChild(el("div", "ss-tune-tip", null, { "aria-hidden": "true", hidden: "" }));
       this.focused = 0;
+      this.pointer = null; // where it is, while it is over the chart
       new ResizeObserver(() => this.spec && this._draw()).observe(host);
     }
 
@@ -88,13 +93,22 @@
         const points = line.points.map((p) => `${this.x(p.x)} ${inside(p.y)}`);
         if (points.length > 1) root.append(svg("path", { class: `ss-tune-line ss-tune-${line.name}`, d: `M${points.join("L")}` }));
       }
+      this.places = []; // of the marks, in px
       this.points = (spec.marks ?? []).map((mark, i) => this._mark(root, mark, i, inside));
       this.focused = Math.min(this.focused, Math.max(this.points.length - 1, 0));
       this.points[this.focused]?.setAttribute("tabindex", "0");
+      this.ring = root.appendChild(svg("circle", { class: "ss-tune-ring", r: 9, visibility: "hidden" }));
       root.addEventListener("keydown", (event) => this._key(event));
-      root.addEventListener("pointerleave", () => this._hide());
+      root.addEventListener("pointermove", (event) => this._point(event));
+      root.addEventListener("pointerleave", () => {
+        this.pointer = null;
+        this._hide();
+      });
+      root.addEventListener("click", (event) => this._click(event));
+      this.root = root;
       this.plot.replaceChildren(root);
       if (hadFocus) this.points[this.focused]?.focus({ preventScroll: true });
+      else if (this.pointer) this._point(this.pointer);
       else this._hide();
     }
 
@@ -121,17 +135,38 @@
         const [top, foot] = [inside(mark.high), inside(mark.low)];
         group.append(svg("path", { class: "ss-tune-whisker", d: `M${x} ${top}V${foot}M${x - 4} ${top}h8M${x - 4} ${foot}h8` }));
       }
-      group.append(svg("circle", { class: "ss-tune-hit", cx: x, cy: y, r: 12 }));
-      group.append(MARKS[mark.shape ?? "circle"](x, y, 5));
-      group.addEventListener("pointerenter", () => this._show(mark, x, y));
+      const shape = group.appendChild(MARKS[mark.shape ?? "circle"](x, y, 5));
+      shape.classList.add("ss-tune-shape");
       group.addEventListener("focus", () => {
         this.points.forEach((point, i) => point.setAttribute("tabindex", i === index ? "0" : "-1"));
         this.focused = index;
-        this._show(mark, x, y);
+        this._show(index);
       });
       group.addEventListener("blur", () => this._hide());
-      group.addEventListener("click", () => mark.act());
+      this.places[index] = [x, y];
       return root.appendChild(group);
+    }
+
+    /** The mark nearest to a place on the screen, or -1 where none is near. */
+    _nearest({ clientX, clientY }) {
+      const { left, top } = this.root.getBoundingClientRect();
+      const far = this.places.map(([x, y]) => Math.hypot(clientX - left - x, clientY - top - y));
+      const least = Math.min(...far);
+      return least <= REACH ? far.lastIndexOf(least) : -1; // of equals the one drawn on top
+    }
+
+    _point(event) {
+      this.pointer = { clientX: event.clientX, clientY: event.clientY };
+      const at = this._nearest(event);
+      this.root.classList.toggle("ss-tune-near", at >= 0);
+      if (at < 0) this._hide();
+      else this._show(at);
+    }
+
+    _click(event) {
+      // Who presses a mark without a pointer (a screen reader) means the mark itself.
+      const at = event.detail ? this._nearest(event) : this.points.indexOf(event.target.closest("[role=button]"));
+      this.spec.marks[at]?.act();
     }
 
     _key(event) {
@@ -151,7 +186,10 @@
       } else if (event.key === "Escape") this._hide();
     }
 
-    _show(mark, x, y) {
+    _show(index) {
+      const mark = this.spec.marks[index];
+      const [x, y] = this.places[index];
+      for (const [name, value] of Object.entries({ cx: x, cy: y, visibility: "visible" })) this.ring.setAttribute(name, value);
       this.tip.replaceChildren(...mark.tip.map((line, i) => el("span", i ? "" : "ss-tune-tip-first", line)));
       this.tip.hidden = false;
       const width = this.host.clientWidth;
@@ -162,6 +200,7 @@
     }
 
     _hide() {
+      this.ring.setAttribute("visibility", "hidden");
       this.tip.hidden = true;
     }
   }

@@ -101,7 +101,7 @@
       SelfSpec.words(text.appendChild(el("span", "ss-hint")), `tune.export.${name}`);
       const why = text.appendChild(el("span", "ss-tune-why"));
       const long = name === "draft-checkpoint";
-      const get = button(long ? "export.make" : "export.get", () => this.trigger(long ? "checkpoint" : "save", { format: name }));
+      const get = button(long ? "export.make" : "export.get", () => this.trigger(long ? "checkpoint" : "save", { format: name, taken: SelfSpec.tuneTaken }));
       get.setAttribute("aria-describedby", title.id);
       get.dataset.format = name;
       row.append(get);

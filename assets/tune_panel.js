@@ -106,8 +106,11 @@
     }
 
     use(point) {
-      const { plan, k } = point;
-      this.trigger("use", k ? { plan, k } : { plan });
+      const { plan, k, draft_temperature } = point;
+      // What was predicted and measured of it goes into its file, as long as it is the plan.
+      SelfSpec.tuneTaken = point.at ? point : null;
+      const sent = { plan, ...(k && { k }), ...(draft_temperature !== undefined && { draft_temperature }) };
+      this.trigger("use", sent);
       this.said ??= this.root.appendChild(el("p", "ss-tune-said", "", { role: "status" }));
       this.said.textContent = k ? t("used_k", { plan: format.short(plan, 90), k }) : t("used_plan", { plan: format.short(plan, 90) });
     }
@@ -164,7 +167,8 @@
 
   // -- mounting -----------------------------------------------------------------------------
 
-  SelfSpec.tuneCards = {};
+  SelfSpec.tuneCards = {}; // name → class
+  SelfSpec.tuneShown = {}; // name → the card on the page
   SelfSpec.tuneParts = { Card, Head, Job, useButton, format, t };
 
   /** Build a card inside a gr.HTML and feed it from the component's value. */
@@ -172,7 +176,7 @@
     const root = element.querySelector(".ss-tune");
     if (name === "intro") return void new Intro(root);
     if (name.endsWith("-head")) return void new Head(root, name.slice(0, -5));
-    const card = new SelfSpec.tuneCards[name](root, trigger);
+    const card = (SelfSpec.tuneShown[name] = new SelfSpec.tuneCards[name](root, trigger));
     card.take(props.value);
     watch("value", () => card.take(props.value));
     SelfSpec.onLanguage(() => card.value && card.show(card.value));

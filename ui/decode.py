@@ -19,7 +19,8 @@ from .words import t
 
 _STAGE = '<div class="ss-stage-host"></div>'
 _LAYERS = '<section class="ss-layers"></section>'
-_MOUNT_LAYERS = "window.SelfSpec.mountLayers(element, props, watch, trigger, 'toggle')"
+_MOUNT_LAYERS = """window.SelfSpec.mountLayers(
+  element, props, watch, trigger, {toggle: 'toggle', accept: 'accept'})"""
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,8 @@ class DecodePanel:
         settings: all controls of a run, in the order of `Settings`' fields.
         link: the controls that a link carries, in the order that `assets/links.js` knows.
         plan: the plan's text, the one place where the plan is kept; whoever writes to it changes
-            the plan, and all that `shown` holds follows by its `change`.
-        shown: what follows from the plan: strip, skip ratio, preset, boundary.
-        fit: the arguments of a listener that fits `shown` to the model which is loaded now.
+            the plan, and strip, skip ratio and preset follow by its `change`.
+        fit: the arguments of a listener that fits these to the model which is loaded now.
         again: what `event(**again)` takes to run again with the present settings, where the
             person wants that and something has changed.
     """
@@ -40,7 +40,6 @@ class DecodePanel:
     settings: list[gr.components.Component]
     link: list[gr.components.Component]
     plan: gr.Textbox
-    shown: list[gr.components.Component]
     fit: dict[str, Any]
     again: dict[str, Any]
 
@@ -73,28 +72,26 @@ class Controls:
         more = self.more
         first = [self.prompt, self.plan, self.k, self.temperature]
         more_of_them = [more.rule, more.seed, more.length, more.chat, *more.sliders, more.stop]
-        return [*first, *more_of_them, more.policy, more.verify_from]
+        return [*first, *more_of_them, more.policy, more.verify_from, more.draft_temperature]
 
     @property
     def link(self) -> list[gr.components.Component]:
         """What a link carries, in the order that `assets/links.js` knows."""
-        return [*self.settings[:8], *self.settings[-2:]]
+        return [*self.settings[:8], *self.settings[-3:]]
 
 
 def build_decode(studio: Studio) -> DecodePanel:
     """Build the panel inside the current Blocks."""
     controls = _build(studio)
-    shown = [controls.layers, controls.ratio, controls.preset, controls.boundary]
-    again = connect(studio, controls, shown)
+    again = connect(studio, controls)
     return DecodePanel(
         settings=controls.settings,
         link=controls.link,
         plan=controls.plan,
-        shown=shown,
         fit={
             "fn": lambda strip, text, preset: fit_plan(strip, text, preset, studio.n_layers),
             "inputs": [controls.layers, controls.plan, controls.preset],
-            "outputs": shown,
+            "outputs": [controls.layers, controls.ratio],
             "queue": False,
             **AT_ONCE,
         },

@@ -29,9 +29,7 @@ AT_ONCE: dict[str, Any] = {
 }
 
 
-def connect(
-    studio: Studio, controls: Controls, shown: list[gr.components.Component]
-) -> dict[str, Any]:
+def connect(studio: Studio, controls: Controls) -> dict[str, Any]:
     """Connect the panel's parts; returns what a listener takes to run again."""
     settings = controls.settings
 
@@ -69,12 +67,12 @@ def connect(
     more = controls.more
     for slider in (controls.k, controls.temperature, more.length, *more.sliders):
         slider.release(**again)
-    for field in (more.seed, more.stop):
+    for field in (more.seed, more.stop, more.draft_temperature):
         field.submit(**again)
         field.blur(**again)
     for choice in (more.rule, more.chat, more.policy, more.verify_from):
         choice.input(**again)
-    _connect_plan(studio, controls, shown, again)
+    _connect_plan(studio, controls, again)
     for text, button in controls.examples.items():
         # Set in the browser: the prompt is nobody's business before it is run.
         button.click(None, None, [controls.prompt], js=_giving(text), **AT_ONCE).then(**again)
@@ -88,13 +86,13 @@ def connect(
     return again
 
 
-def _connect_plan(
-    studio: Studio,
-    controls: Controls,
-    shown: list[gr.components.Component],
-    again: dict[str, Any],
-) -> None:
-    """All controls of the plan write its text; all that shows it follows the text."""
+def _connect_plan(studio: Studio, controls: Controls, again: dict[str, Any]) -> None:
+    """All controls of the plan write its text; all that shows it follows the text.
+
+    Clicks may come faster than answers, which overtake each other as well. So a click on the
+    strip writes the text in the browser, and an answer says which text it is for: one for a
+    text that has changed since is left alone.
+    """
 
     def from_ratio(percent: float) -> str:
         return str(plan_view.from_percent(percent, studio.n_layers))
@@ -105,33 +103,33 @@ def _connect_plan(
         except plan_view.PlanError as error:
             return [gr.skip(), plan_view.to_strip_error(error, studio.n_layers)]
 
-    def from_strip(value: str) -> list[Any]:
-        try:
-            # The strip has drawn this already, and perhaps the next click too: leave it alone.
-            return [str(plan_view.from_strip(value, studio.n_layers)), gr.skip()]
-        except plan_view.PlanError as error:
-            return [gr.skip(), plan_view.to_strip_error(error, studio.n_layers)]
-
     plan, layers = controls.plan, controls.layers
     planned: dict[str, Any] = {"queue": False, **AT_ONCE}
     controls.ratio.release(from_ratio, [controls.ratio], [plan], **planned)
     for listen in (controls.preset.input, controls.boundary.submit):
         listen(from_preset, [controls.preset, controls.boundary], [plan, layers], **planned)
-    layers.toggle(from_strip, [layers], [plan, layers], **planned)
+    layers.toggle(None, None, [plan], js="() => window.SelfSpec.plans.chosen()", **AT_ONCE)
+    layers.accept(
+        None,
+        None,
+        [controls.ratio, controls.preset, controls.boundary],
+        js="() => window.SelfSpec.plans.follows()",
+        **AT_ONCE,
+    )
     for button, step in ((controls.undo, "undo"), (controls.redo, "redo")):
         button.click(None, [plan], [plan], js=f"v => window.SelfSpec.plans.{step}(v)", **AT_ONCE)
     plan.change(
         lambda text, preset: show_plan(text, preset, studio.n_layers),
         [plan, controls.preset],
-        shown,
+        [layers],
         **planned,
     ).then(**again | {"js": "(...v) => window.SelfSpec.runningOnPlan(...v)"})
     plan.submit(**again)
     plan.blur(**again)
 
 
-def show_plan(text: str, preset: str | None, n_layers: int) -> list[Any]:
-    """Values of strip, ratio, preset and boundary; a bad plan leaves all but a sentence as it is.
+def show_plan(text: str, preset: str | None, n_layers: int) -> str:
+    """The strip's value for a plan's text; a bad plan leaves all but a sentence as it is.
 
     Args:
         text: the plan as text.
@@ -140,34 +138,25 @@ def show_plan(text: str, preset: str | None, n_layers: int) -> list[Any]:
     """
     try:
         plan = parse_plan(text, n_layers)
-        name = plan_view.preset_of(plan, _named(text, preset, n_layers, plan))
+        follows = plan_view.follows(plan, _named(text, preset, n_layers, plan))
     except plan_view.PlanError as error:
-        return [plan_view.to_strip_error(error, n_layers), *[gr.skip()] * 3]
-    at = plan.steps[1][0] if name == BY_LENGTH and len(plan.steps) > 1 else None
-    return [
-        plan_view.to_strip(plan),
-        plan_view.percent_of(plan),
-        name,
-        gr.update(visible=name == BY_LENGTH, **({"value": at} if at else {})),
-    ]
+        return plan_view.to_strip_error(error, n_layers, asked=text)
+    return plan_view.to_strip(plan, asked=text, follows=follows)
 
 
 def fit_plan(strip: str, text: str, preset: str | None, n_layers: int) -> list[Any]:
-    """The same where the model has changed; where the strip is this model's already, nothing.
+    """The same and the skip ratio's end, where the model has changed.
 
     What a person has chosen while a model was loading is newer than what was asked then, so
-    nothing is written that needn't be.
+    nothing is written that needn't be: a strip that is this model's already stays.
 
     Args:
         strip: the strip's value.
         text, preset, n_layers: as for `show_plan`.
     """
-    limit = {"maximum": plan_view.largest_percent(n_layers)}
-    if plan_view.layers_of(strip) == n_layers:
-        return [gr.skip(), gr.update(**limit), gr.skip(), gr.skip()]
-    layers, ratio, *others = show_plan(text, preset, n_layers)
-    value = {"value": ratio} if isinstance(ratio, int) else {}
-    return [layers, gr.update(**limit, **value), *others]
+    fits = plan_view.layers_of(strip) == n_layers
+    drawn = gr.skip() if fits else show_plan(text, preset, n_layers)
+    return [drawn, gr.update(maximum=plan_view.largest_percent(n_layers))]
 
 
 def _named(text: str, preset: str | None, n_layers: int, plan: Any) -> str:
@@ -182,7 +171,7 @@ def to_settings(values: tuple[Any, ...]) -> Settings:
     names = (
         "prompt", "plan", "k", "temperature", "rule", "seed", "max_new_tokens", "chat",
         "threshold", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-        "confidence", "stop", "draft_policy", "verify_from",
+        "confidence", "stop", "draft_policy", "verify_from", "draft_temperature",
     )  # fmt: skip
     return Settings(**dict(zip(names, values, strict=True)))
 

@@ -32,6 +32,10 @@ ROWS = (8, 16, 32, 64, 128)
 """How many words may be looked at."""
 BUDGETS = (5, 10, 20, 60)
 """Seconds for the methods that fill a budget."""
+STEPS = (8, 16, 32, 64, 128)
+"""Evaluations of the gradient for integrated gradients."""
+STEPPED = ("integrated_gradients", "integrated_gradients_plan")
+"""The methods that take steps."""
 PLANNED = "integrated_gradients_plan"
 """The one method that begins at the draft."""
 BUDGETED = ("shapley", "layer_conductance")
@@ -69,6 +73,7 @@ class Demand:
         score: of `SCORES`.
         rows: words looked at, at most.
         budget: seconds for methods that fill one.
+        ig_steps: of `STEPS`, for `STEPPED`.
         plan: the plan's text, and
         step: which plan of a length schedule.
     """
@@ -85,6 +90,7 @@ class Demand:
     budget: int
     plan: str
     step: int
+    ig_steps: int = STEPS[0]
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -132,6 +138,7 @@ def read_demand(sent: Any, *, plan: Any, prompt: Any) -> Demand:
         budget=_one_of("budget", sent.get("budget"), BUDGETS),
         plan=plan if isinstance(plan, str) else "",
         step=_one_of("step", sent.get("step", 0), tuple(range(64))),
+        ig_steps=_one_of("ig_steps", sent.get("ig_steps", STEPS[0]), STEPS),
     )
 
 

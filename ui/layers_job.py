@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from selfspec_core.plan import PlanError, SkipPlan, parse_plan
 
 from .errors import said
-from .layers_demand import BUDGETED, MAX_PROMPT, PLANNED, UNSCORED, Demand, DemandError
+from .layers_demand import BUDGETED, MAX_PROMPT, PLANNED, STEPPED, UNSCORED, Demand, DemandError
 from .layers_slices import PAUSE, in_slices
 
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ def work(
     plan = _plan(demand, loaded.info.n_layers)
     text, cut, left_out = _text(demand, engine, loaded)
     words = tuple(token_texts(loaded.tokenizer, list(text.written)))
-    settings = Settings(score=demand.score, plan=plan, budget=float(demand.budget))
+    settings = Settings(
+        score=demand.score, plan=plan, budget=float(demand.budget), steps=demand.ig_steps
+    )
     table = Importance(loaded.info.n_layers, (words,), {}, settings.score)
     result = Result(table, plan, cut, left_out)
     missing = []
@@ -236,6 +238,7 @@ def _key(method: str, loaded: LoadedModel, text: Text, settings: Settings) -> tu
         None if method in UNSCORED else settings.score,
         settings.plan if method == PLANNED else None,
         settings.budget if method in BUDGETED else None,
+        settings.steps if method in STEPPED else None,
     )
 
 

@@ -29,7 +29,6 @@ from .limits import LimitError, Visitor, visitor_of
 from .recorded import TRACES
 from .run import failure
 from .session import Studio
-from .words import msg
 
 EXAMPLE = TRACES / "welcome_layers.json"
 """What the view shows before anything was computed; `python -m ui.layers_record` writes it."""
@@ -50,6 +49,7 @@ _AT_ONCE: dict[str, Any] = {
 def build_layers(studio: Studio, shared: DecodePanel) -> None:
     """Build the panel inside the current Blocks."""
     known = Known()
+    newest: dict[str, int] = {}  # of whoever is being answered: the question asked last
     with gr.Column(elem_classes=["ss-card", "ss-lp-card"]):
         view = gr.HTML(
             _first_value(studio),
@@ -70,36 +70,35 @@ def build_layers(studio: Studio, shared: DecodePanel) -> None:
     async def compute(
         request: gr.Request, event: gr.EventData, plan: str, prompt: str
     ) -> AsyncIterator[str]:
-        job = _Job(studio.next_run(), _question(event._data))
+        job, visitor = _Job(studio.next_run(), _question(event._data)), visitor_of(request)
+        owner = _owner(visitor)
+        if job.question < newest.get(owner, job.question):
+            yield job.value("stopped")  # a newer question has overtaken it on its way here
+            return
+        newest[owner] = job.question
         try:
             demand = read_demand(event._data, plan=plan, prompt=prompt)
-            ticket = _submit(studio, known, demand, visitor_of(request))
+            ticket = _submit(studio, known, demand, visitor)
+            async for shown in _answers(studio, ticket, demand, job):
+                yield shown
         except ValueError as error:
             yield job.value("error", said=said(error))
-            return
-        async for shown in _answers(studio, ticket, demand, job):
-            yield shown
+        finally:
+            if newest.get(owner) == job.question:
+                del newest[owner]
 
     def stop(request: gr.Request) -> None:
         studio.scheduler.cancel(_owner(visitor_of(request)))
 
-    def toggle(event: gr.EventData) -> list[Any]:
-        try:
-            drawn = event._data.get("plan") if isinstance(event._data, dict) else None
-            plan = plan_view.from_strip(json.dumps(drawn), studio.n_layers)
-        except plan_view.PlanError as error:
-            # The plan stays, and the view draws it again.
-            return [
-                gr.skip(),
-                value(studio.next_run(), "refused", said=msg("layers.error.plan", why=said(error))),
-            ]
-        return [str(plan), gr.skip()]
-
     view.compute(compute, [shared.plan, shared.settings[0]], [view], **_AT_ONCE)
     view.stop(stop, None, None, queue=False, **_AT_ONCE)
-    view.toggle(toggle, None, [shared.plan, view], queue=False, **_AT_ONCE)
+    view.toggle(None, None, [shared.plan], js="() => window.SelfSpec.plans.chosen()", **_AT_ONCE)
     shared.plan.change(
-        lambda text: _drawn(text, studio), [shared.plan], [hatched], queue=False, **_AT_ONCE
+        lambda text: _drawn(text, studio, asked=text),
+        [shared.plan],
+        [hatched],
+        queue=False,
+        **_AT_ONCE,
     )
 
 
@@ -196,10 +195,10 @@ def _owner(visitor: Visitor) -> str:
     return f"layers:{visitor.session}"
 
 
-def _drawn(plan: Any, studio: Studio) -> str:
+def _drawn(plan: Any, studio: Studio, **more: Any) -> str:
     """A plan's text as the view draws it; one that can't be read leaves it as it was."""
     try:
-        return plan_view.to_strip(parse_plan(str(plan), studio.n_layers))
+        return plan_view.to_strip(parse_plan(str(plan), studio.n_layers), **more)
     except plan_view.PlanError:
         return gr.skip()
 

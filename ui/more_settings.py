@@ -26,7 +26,7 @@ _SLIDERS: tuple[tuple[str, float, float, float, float], ...] = (
 
 @dataclass(frozen=True)
 class MoreSettings:
-    """The controls; `sliders`, `stop`, `policy` and `verify_from` in the order of `Settings`."""
+    """The controls; from `sliders` on in the order of `Settings`."""
 
     rule: gr.Radio
     seed: gr.Number
@@ -36,6 +36,7 @@ class MoreSettings:
     stop: gr.Textbox
     policy: gr.Radio
     verify_from: gr.Radio
+    draft_temperature: gr.Number
 
 
 def build_more_settings() -> MoreSettings:
@@ -96,4 +97,16 @@ def build_more_settings() -> MoreSettings:
             max_lines=4,
             elem_id="stop-texts",
         )
-    return MoreSettings(rule, seed, length, chat, sliders, stop, policy, verify_from)
+        draft_temperature = gr.Number(
+            None,
+            minimum=0,
+            maximum=10,
+            step=0.1,
+            label=t("decode.draft_temperature"),
+            info=t("decode.draft_temperature_info"),
+            placeholder=t("decode.draft_temperature_empty"),
+            elem_id="draft-temperature",
+        )
+    return MoreSettings(
+        rule, seed, length, chat, sliders, stop, policy, verify_from, draft_temperature
+    )

@@ -13,11 +13,18 @@ from .feed import as_line
 BY_LENGTH = "by length"
 
 
-def to_strip(plan: SkipPlan | LengthSchedule) -> str:
-    """A plan as the strip's value."""
+def to_strip(plan: SkipPlan | LengthSchedule, **more: Any) -> str:
+    """A plan as the strip's value.
+
+    Args:
+        plan: what to draw.
+        more: what else the value says: `asked`, the text that this answers (the page leaves an
+            answer alone once its plan's text is another), and `follows`, from `follows`.
+    """
     steps = plan.steps if isinstance(plan, LengthSchedule) else ((0, plan),)
     return as_line(
         {
+            **more,
             "text": str(plan),
             "layers": plan.n_layers,
             "steps": [
@@ -28,27 +35,23 @@ def to_strip(plan: SkipPlan | LengthSchedule) -> str:
     ).replace("<", "\\u003c")
 
 
-def to_strip_error(error: PlanError, n_layers: int) -> str:
+def to_strip_error(error: PlanError, n_layers: int, **more: Any) -> str:
     """Why a plan can't be used; the strip says so under the plan that it shows."""
-    return as_line({"layers": n_layers, "error": said(error)}).replace("<", "\\u003c")
+    value = {**more, "layers": n_layers, "error": said(error)}
+    return as_line(value).replace("<", "\\u003c")
 
 
-def from_strip(value: str, n_layers: int) -> SkipPlan | LengthSchedule:
-    """The plan that the strip shows.
+def follows(plan: SkipPlan | LengthSchedule, named: str) -> dict[str, Any]:
+    """What skip ratio, preset and boundary show of a plan.
 
-    Raises:
-        PlanError: not a strip's value, a layer out of range, or every branch skipped.
+    Args:
+        plan: the plan.
+        named: the preset that it may have come from, as for `preset_of`.
     """
-    try:
-        steps = tuple(
-            (int(step["from"]), SkipPlan(n_layers, step["attention"], step["mlp"]))
-            for step in json.loads(value)["steps"]
-        )
-    except PlanError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise PlanError(f"this isn't a plan: {error}") from None
-    return steps[0][1] if len(steps) == 1 else LengthSchedule(steps)
+    name = preset_of(plan, named)
+    by_length = name == BY_LENGTH and isinstance(plan, LengthSchedule) and len(plan.steps) > 1
+    boundary = plan.steps[1][0] if by_length else None
+    return {"percent": percent_of(plan), "preset": name, "boundary": boundary}
 
 
 def preset_of(plan: SkipPlan | LengthSchedule, named: str = "") -> str | None:

@@ -50,6 +50,8 @@ class Settings:
     """How many to draft: one of `selfspec_core.policies.POLICIES`."""
     verify_from: str = "start"
     """Where verification begins: "start" or "first_skipped"."""
+    draft_temperature: Any = None
+    """The draft's own temperature; None is the text's."""
 
     def request(self, n_layers: int, limits: Limits = _ANYTHING) -> Request:
         """The engine's request for a model of `n_layers` layers, within the operator's limits.
@@ -73,6 +75,10 @@ class Settings:
         confidence = values.number("confidence", self.confidence)
         policy = values.text("draft policy", self.draft_policy, most=MAX_NAME)
         stop = values.text("stop", self.stop, most=MAX_STOP)
+        own = self.draft_temperature
+        drafts_at = (
+            None if own is None else values.number("draft temperature", own, least=0, most=10)
+        )
         return Request(
             prompt=prompt,
             chat=None if values.flag("chat", self.chat) else False,
@@ -95,4 +101,5 @@ class Settings:
             stop=tuple(line for line in stop.split("\n") if line),
             seed=values.whole("seed", self.seed),
             verify_from=values.text("verify from", self.verify_from, most=MAX_NAME),
+            draft_temperature=drafts_at,
         )

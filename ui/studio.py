@@ -15,6 +15,8 @@ from .decode_events import AT_ONCE
 from .errors import said
 from .feed import as_line
 from .layers_panel import build_layers
+from .learn_panel import build_coach, build_learn, connect_coach
+from .lesson_routes import lesson_routes
 from .metrics import routes
 from .model_picker import build_model_picker, from_this_computer
 from .session import Studio
@@ -24,7 +26,12 @@ from .words import i18n, t, text
 
 TITLE = "SelfSpec Studio"
 _POLL_SECONDS = 0.25
-_PANELS = {"layers": build_layers, "tune": build_tune, "compare": build_compare}
+_PANELS = {
+    "layers": build_layers,
+    "tune": build_tune,
+    "compare": build_compare,
+    "learn": build_learn,
+}
 _HEADER = """<header class="ss-header">
 <h1 class="ss-brand" translate="no"><svg viewBox="0 0 34 34" aria-hidden="true">
 <rect class="ss-mark-kept" x="3" y="3" width="28" height="6" rx="3"/>
@@ -48,6 +55,7 @@ def build(studio: Studio) -> gr.Blocks:
         )
         add_endpoints(studio)  # before the panels, whose listeners may have the same names
         picker = build_model_picker(studio) if studio.switchable else None
+        coach = build_coach()
         with gr.Tabs(elem_id="panels"):
             # Rendered though another panel may be open: the plan and the prompt are kept here.
             with gr.Tab(t("common.tab.decode"), id="decode", render_children=True) as decode_tab:
@@ -55,6 +63,7 @@ def build(studio: Studio) -> gr.Blocks:
             for name, build_panel in _PANELS.items():
                 with gr.Tab(t(f"common.tab.{name}"), id=name):
                     build_panel(studio, panel)
+        connect_coach(coach, panel)
         # The browser presses it when a run was made by another model than the page shows.
         refit = gr.Button("", visible="hidden", elem_id="refit")
 
@@ -104,7 +113,7 @@ def launch_options(studio: Studio) -> dict[str, Any]:
         "max_threads": 128,
         "state_session_capacity": 100,
         "mcp_server": True,
-        "app_kwargs": {"routes": routes(studio)},
+        "app_kwargs": {"routes": [*routes(studio), *lesson_routes()]},
         "run_history": False,
         "enable_monitoring": False,
         "ssr_mode": False,

@@ -15,7 +15,13 @@ from . import trace_page
 from .places import ASSETS
 from .words import dictionary
 
-STYLES = (*trace_page.STYLES, "layers_panel.css", "tune_panel.css", "compare_panel.css")
+STYLES = (
+    *trace_page.STYLES,
+    "layers_panel.css",
+    "tune_panel.css",
+    "compare_panel.css",
+    "learn.css",
+)
 SCRIPTS = (
     *trace_page.SCRIPTS,
     "plans.js",
@@ -34,6 +40,15 @@ SCRIPTS = (
     "tune_cards.js",
     "tune_exchange.js",
     "compare_panel.js",
+    "learn_data.js",
+    "learn_text.js",
+    "learn_terms.js",
+    "learn_setup.js",
+    "learn_watch.js",
+    "learn_coach.js",
+    "learn_teacher.js",
+    "learn_handout.js",
+    "learn_panel.js",
 )
 """What the page shows of a trace, as a saved page does too, and then the panels."""
 

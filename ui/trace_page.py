@@ -89,15 +89,32 @@ def trace_schema() -> dict[str, Any]:
 
 def trace_page(value: str) -> str:
     """The page that shows a value of the stage (header and lines, as `TraceFeed` writes them)."""
-    words = {
-        language: {key: text for key, text in texts.items() if key.startswith(_WORDS)}
+    return page(value)
+
+
+def page(
+    value: str,
+    *,
+    styles: tuple[str, ...] = (),
+    scripts: tuple[str, ...] = (),
+    words: tuple[str, ...] = (),
+    setup: dict[str, Any] | None = None,
+) -> str:
+    """The same with more in it: styles, scripts, words by how their keys begin, and data.
+
+    Only what shows a trace is marked, so that a page which this one saves holds that and no more.
+    """
+    said = {
+        language: {key: text for key, text in texts.items() if key.startswith((*_WORDS, *words))}
         for language, texts in dictionary().items()
     }
-    setup = {"dictionary": words, "traceSchema": trace_schema(), "tracePage": skeleton()}
+    data = {"dictionary": said, "traceSchema": trace_schema(), "tracePage": skeleton()}
+    own = [f'<style data-offline="{n}">{_asset(n)}</style>' for n in STYLES]
+    acts = [f'<script data-offline="{n}">{_asset(n)}</script>' for n in SCRIPTS]
     parts = {
-        "styles": "".join(f'<style data-offline="{n}">{_asset(n)}</style>' for n in STYLES),
-        "scripts": "\n".join(f'<script data-offline="{n}">{_asset(n)}</script>' for n in SCRIPTS),
-        "setup": json.dumps(setup, ensure_ascii=False).replace("<", "\\u003c"),
+        "styles": "".join([*own, *(f"<style>{_asset(n)}</style>" for n in styles)]),
+        "scripts": "\n".join([*acts, *(f"<script>{_asset(n)}</script>" for n in scripts)]),
+        "setup": json.dumps({**data, **(setup or {})}, ensure_ascii=False).replace("<", "\\u003c"),
         "trace": value.replace("<", "\\u003c"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts.get(found[1], found[0]), skeleton())

@@ -28,7 +28,7 @@ from .tune_wiring import (
 )
 from .words import t
 
-_IMPORTED = ("k", "temperature", "rule", "threshold", "confidence")
+_IMPORTED = ("k", "temperature", "rule", "threshold", "confidence", "draft_temperature")
 """Settings of Decode that a file may give beside the plan."""
 
 
@@ -47,8 +47,9 @@ def build_export(ground: Ground) -> None:
     def save(event: gr.EventData, plan: Any, *values: Any) -> str:
         run = studio.next_run()
         try:
+            taken = event._data.get("taken") if isinstance(event._data, dict) else None
             name, text = exported(
-                ground.studio.ready(), settings_of(values), _data(event, "format")
+                ground.studio.ready(), settings_of(values), _data(event, "format"), taken
             )
         except (TuneError, NotLoaded) as error:
             return _offers(ground, plan, problem=said_of(error))

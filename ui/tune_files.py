@@ -100,13 +100,20 @@ def plan_file(engine: Engine, settings: Settings) -> PlanFile:
             threshold=request.threshold if request.rule == "threshold" else None,
             confidence=request.confidence,
             temperature=request.sampling.temperature,
+            draft_temperature=request.draft_temperature,
         )
     except (PlanFileError, ValueError) as error:
         raise TuneError("tune.error.text", text=errors.said(error)) from None
 
 
-def exported(engine: Engine, settings: Settings, name: str) -> tuple[str, str]:
+def exported(engine: Engine, settings: Settings, name: str, taken: Any = None) -> tuple[str, str]:
     """The (file name, text) of the plan in Decode in a format that is a text.
+
+    Args:
+        engine: the model at hand.
+        settings: those in Decode.
+        name: of the format.
+        taken: the point of a search that was taken over last, as the page holds it.
 
     Raises:
         TuneError: no such format, or it can't hold the plan.
@@ -121,7 +128,7 @@ def exported(engine: Engine, settings: Settings, name: str) -> tuple[str, str]:
     if refused := _refusal(name, file.plan):
         raise TuneError(refused["key"], **refused["args"])
     if name == OURS:
-        return FILES[name], file.to_json()
+        return FILES[name], with_figures(file, taken).to_json()
     if name == SNIPPET:
         prompt = settings.prompt.strip() or "Explain in two sentences why the sky is blue."
         return FILES[name], snippet(file, prompt=prompt, name=FILES[name])
@@ -131,6 +138,35 @@ def exported(engine: Engine, settings: Settings, name: str) -> tuple[str, str]:
         return FILES[name], dump_plan(name, file.plan, **held)
     except PlanFileError as error:
         raise TuneError("tune.error.text", text=errors.said(error)) from None
+
+
+def with_figures(file: PlanFile, taken: Any) -> PlanFile:
+    """The file with what a search predicted and measured, where it is of these very settings.
+
+    Args:
+        file: of the plan in Decode.
+        taken: `plan`, `k`, `draft_temperature`, `at` (rule and temperature), α, τ and speed-up,
+            and `measured` or None; from a page, so anything.
+    """
+    from selfspec_core.plan_files import Figures, PlanFileError
+
+    if not isinstance(taken, dict):
+        return file
+    at = {"rule": file.rule, "temperature": file.temperature}
+    now = {"plan": str(file.plan), "k": file.k, "draft_temperature": file.draft_temperature}
+    if taken.get("at") != at or any(taken.get(name) != value for name, value in now.items()):
+        return file
+
+    def figures(of: Any) -> Figures | None:
+        names = {"alpha": "alpha", "tau": "tau", "speedup": "speedup", "tokens_per_second": "tps"}
+        if not isinstance(of, dict):
+            return None
+        return Figures(**{name: of.get(said) for name, said in names.items()})
+
+    try:
+        return replace(file, predicted=figures(taken), measured=figures(taken.get("measured")))
+    except (PlanFileError, TypeError, ValueError):
+        return file  # no page sends such figures
 
 
 # -- import ---------------------------------------------------------------------------------------
@@ -198,6 +234,7 @@ def _ours(engine: Engine, text: str, name: str) -> Imported:
         "rule": file.rule,
         "temperature": file.temperature,
         "confidence": file.confidence or 0.0,
+        "draft_temperature": file.draft_temperature,
     }
     if file.threshold is not None:
         settings["threshold"] = file.threshold
@@ -205,8 +242,6 @@ def _ours(engine: Engine, text: str, name: str) -> Imported:
         settings["k"] = file.k
     else:
         notes.append(said("tune.import.no_k"))
-    if file.draft_temperature is not None:
-        notes.append(said("tune.import.draft_temperature", value=file.draft_temperature))
     measured = file.measured
     if measured is not None and measured.speedup is not None:
         notes.append(said("tune.import.measured", times=measured.speedup))

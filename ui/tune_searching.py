@@ -55,6 +55,8 @@ def search_job(jobs: Jobs, asked: Asked, wanted: Search, cancelled: Cancelled) -
     path = tune_studies.path_of(wanted.study)
     subject = yield from jobs.subjects.prepared(asked, cancelled)
     yield costs_patch(subject.costs)
+    request = subject.request
+    yield Patch({"at": {"rule": request.rule, "temperature": request.sampling.temperature}})
     objective = subject.fresh_objective()
     yield from _searched(subject, objective, wanted, path, cancelled)
     finalists = _useful(objective)[:_FINALISTS]

@@ -207,7 +207,7 @@ def failed(studio: Studio, error: Exception) -> str:
 
 
 def use_on(ground: Ground, source: gr.HTML) -> None:
-    """Have a view's event `use` put its plan, and its k where it has one, into Decode."""
+    """Have a view's event `use` put its plan, and what came with it, into Decode."""
 
     def use(event: gr.EventData) -> list[Any]:
         data = event._data if isinstance(event._data, dict) else {}
@@ -217,6 +217,14 @@ def use_on(ground: Ground, source: gr.HTML) -> None:
             raise gr.Error(html.escape(str(error)), print_exception=False) from None
         k = data.get("k")
         fits = type(k) is int and 1 <= k <= MAX_K
-        return [str(plan), k if fits else gr.skip()]
+        return [str(plan), k if fits else gr.skip(), _draft_temperature(data)]
 
-    source.use(use, None, [ground.shared.plan, ground.control("k")], queue=False, **AT_ONCE)
+    controls = [ground.control(name) for name in ("k", "draft_temperature")]
+    source.use(use, None, [ground.shared.plan, *controls], queue=False, **AT_ONCE)
+
+
+def _draft_temperature(data: dict[str, Any]) -> Any:
+    """Of what is taken over, where that says; None is the text's."""
+    value = data.get("draft_temperature", gr.skip())
+    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 10
+    return value if value is None or number else gr.skip()

@@ -64,6 +64,7 @@ def test_what_the_page_sends_is_understood():
         ({"rows": 10**9}, "choice"),
         ({"rows": True}, "choice"),
         ({"budget": "60"}, "choice"),
+        ({"ig_steps": 9}, "choice"),
         ({"budget": float("nan")}, "choice"),
         ({"step": -1}, "choice"),
         ({"tokens": []}, "nothing_written"),

@@ -86,7 +86,7 @@ def test_nothing_on_the_decode_panel_stays_in_english(app, new_page):
     assert english(page) == []
 
 
-@pytest.mark.parametrize("panel", ["layers", "tune", "compare"])
+@pytest.mark.parametrize("panel", ["layers", "tune", "compare", "learn"])
 def test_nothing_on_the_other_panels_stays_in_english(app, new_page, panel):
     stage = Stage(new_page(f"{app.url}/#panel={panel}&lang=zh"))
     stage.page.wait_for_function(f"window.SelfSpec.panel() === '{panel}'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 
@@ -228,6 +229,24 @@ def test_a_method_is_chosen_live_and_what_is_known_comes_back_at_once(app, new_p
     assert panel.page.locator(".lp-field-budget").is_hidden()
 
 
+def test_more_steps_bring_the_sum_nearer_and_words_do_not_touch(app, new_page):
+    panel = open_panel(new_page, app, prompt=" ".join(["a fox runs w5"] * 17))
+    assert panel.page.locator(".lp-field-ig_steps").is_hidden()
+    few = panel.compute(source="prompt", rows=64, column="integrated_gradients")
+    panel.page.select_option("select[name=layers-ig_steps]", "128")
+    many = panel.wait()
+    missed = [
+        abs(sum(found["columns"]["integrated_gradients"]["details"]["convergence_delta"]))
+        for found in (few, many)
+    ]
+    assert missed[1] < missed[0]
+    tops = panel.page.evaluate(
+        """[...document.querySelectorAll('.lp-main .lp-col-labels text')].map(t => Number(t.getAttribute('x')))"""
+    )
+    assert len(tops) == 64
+    assert min(b - a for a, b in itertools.pairwise(tops)) >= 15
+
+
 def test_each_view_below_has_a_picture_and_a_sentence(app, new_page):
     panel = open_panel(new_page, app, prompt="a fox runs a fox runs")
     panel.compute(source="prompt")
@@ -273,6 +292,32 @@ def test_a_long_computation_can_be_stopped_and_others_are_not(app, new_page):
     panel.wait("stopped")
     assert panel.page.is_disabled(".lp-stop")
     wait_until(lambda: app.studio.scheduler.idle, "the engine to be idle")
+
+
+def test_a_question_that_a_newer_one_overtook_does_not_end_it(app, new_page):
+    panel = open_panel(new_page, app, prompt="a fox runs a fox runs a fox runs")
+    page, held = panel.page, []
+    panel.compute(source="prompt")
+
+    def hold_first(route):
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/queue/join*", hold_first)
+    page.select_option("select[name=layers-column]", "shapley")
+    wait_until(lambda: page.wait_for_timeout(20) or held, "the first question to be on its way")
+    page.select_option("select[name=layers-budget]", "60")
+    done = "(SelfSpec.layersPanel.now.progress?.done ?? 0)"
+    page.wait_for_function(f"SelfSpec.layersPanel.now.state === 'running' && {done} > 0")
+    with page.expect_response("**/queue/join*"):
+        held[0].continue_()
+    before = page.evaluate(done)
+    page.wait_for_function(f"before => {done} > before + 0.03", arg=before)
+    assert panel.doing() == "running"
+    page.click(".lp-stop")
+    panel.wait("stopped")
 
 
 def test_what_nobody_could_choose_is_answered_with_a_sentence(app, new_page):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
 
 import pytest
 
-from selfspec_core.plan import SkipPlan
+from selfspec_core.plan import LengthSchedule, SkipPlan
+from ui.plan_view import to_strip
 
-from .conftest import LAYERS, Stage
+from .conftest import LAYERS, Stage, wait_until
 from .test_decode import open_stage
 
 pytestmark = pytest.mark.browser
@@ -72,6 +75,55 @@ def test_shift_takes_a_range_by_mouse_and_by_keyboard(app, new_page):
     page.click('.ss-branch-mlp[data-layer="1"]')
     page.click('.ss-branch-mlp[data-layer="3"]', modifiers=["Shift"])
     strip_shows(stage, "a2-5")
+
+
+def test_late_answers_change_nothing_that_was_clicked_since(app, new_page):
+    stage = open_stage(new_page, app)
+    page = stage.page
+    page.uncheck("#auto input")
+    set_plan(stage, "none")
+    held = []
+
+    def hold(route):
+        held.append(route)
+
+    # Every answer of the server waits while somebody clicks, and then they come backwards.
+    page.route("**/gradio_api/run/*", hold)
+    page.route("**/gradio_api/call/*", hold)
+    page.route("**/gradio_api/api/*", hold)
+    page.route("**/gradio_api/queue/join*", hold)
+    for layer in (1, 2, 3, 4):
+        page.click(f'.ss-branch-attention[data-layer="{layer}"]')
+        page.wait_for_timeout(100)
+    wait_until(lambda: page.wait_for_timeout(20) or len(held) >= 4, "the page to ask")
+    strip_shows(stage, "a1-4")
+    for number, route in enumerate(reversed(held)):
+        with page.expect_response(lambda _: True):
+            route.continue_()
+        page.wait_for_timeout(100)
+        if number == 0:
+            page.click('.ss-branch-mlp[data-layer="6"]')
+    page.wait_for_timeout(300)
+    strip_shows(stage, "a1-4,m6")
+    assert page.input_value("#plan textarea, #plan input") == "a1-4,m6"
+
+
+def test_the_page_writes_plans_as_python_does(app, new_page):
+    page = open_stage(new_page, app).page
+    draw = random.Random(7)
+
+    def plan() -> SkipPlan:
+        return SkipPlan(
+            LAYERS, *([i for i in range(LAYERS) if draw.random() < 0.5] for _ in range(2))
+        )
+
+    plans = [SkipPlan(LAYERS), SkipPlan.parse("a2-5,m2-5", LAYERS)]
+    plans += [
+        LengthSchedule(((0, plan()), (8 * n, plan()))) if n % 3 == 0 else plan()
+        for n in range(1, 120)
+    ]
+    drawn = [json.loads(to_strip(plan)) for plan in plans]
+    assert page.evaluate("drawn => drawn.map(SelfSpec.planText)", drawn) == list(map(str, plans))
 
 
 def test_whatever_changes_the_plan_changes_all_that_shows_it(app, new_page):

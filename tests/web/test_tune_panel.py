@@ -56,6 +56,18 @@ def ended(page, card: str) -> None:
     )
 
 
+def point_at(page, plot, number: int) -> str:
+    """Move the pointer to a mark of a chart; what is said there, as the mark's label would."""
+    shape = plot.locator("g[role=button] .ss-tune-shape")
+    place = shape.nth(number % shape.count())
+    place.scroll_into_view_if_needed()
+    box = place.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = plot.locator("xpath=..").locator(".ss-tune-tip:visible")
+    tip.wait_for()
+    return ". ".join(tip.locator("span").all_text_contents())
+
+
 def budget(page, seconds: int) -> None:
     field = page.locator("#tune-budget input[type=number]")
     field.fill(str(seconds))
@@ -134,7 +146,11 @@ def test_curves_are_drawn_and_a_point_is_taken_over_by_keyboard(tune):
     page.keyboard.press("Enter")
     page.wait_for_function("document.querySelector('#k input[type=number]').value === '3'")
     assert page.locator(".ss-tune-curves .ss-tune-said").inner_text().endswith("k = 3.")
-    by_share.locator("g[role=button]").last.click()
+    assert point_at(page, by_share, -1) == by_share.locator("g[role=button]").last.get_attribute(
+        "aria-label"
+    )
+    page.mouse.down()
+    page.mouse.up()
     page.wait_for_function(
         "document.querySelectorAll('.ss-tune-export .ss-tune-plan').length === 1"
     )
@@ -142,6 +158,49 @@ def test_curves_are_drawn_and_a_point_is_taken_over_by_keyboard(tune):
     said = page.locator(".ss-tune-curves .ss-tune-said").inner_text()
     assert "skips" in label
     wait_for_plan(page, said.split("the plan ")[1].split(" with k")[0])
+
+
+def test_marks_that_overlap_are_all_within_reach(tune):
+    page = tune()
+    said = page.evaluate(
+        """() => {
+          const host = document.querySelector('.ss-tune-curves').appendChild(document.createElement('div'));
+          const chart = new SelfSpec.TuneChart(host);
+          const axis = (high) => ({ low: 0, high, label: '', format: String });
+          const places = [[50, 50], [50.6, 50], [50, 51.5], [51, 52]];
+          const marks = places.map(([x, y], i) => ({
+            x, y, low: y - 20, high: y + 20, name: 'predicted', label: `${i}`, tip: [`${i}`],
+            act: () => (window.taken = i),
+          }));
+          chart.draw({ label: 'overlapping', x: axis(100), y: axis(100), marks });
+          const { left, top } = host.querySelector('svg').getBoundingClientRect();
+          const taken = (x, y, detail) => {
+            window.taken = -1;
+            const at = { clientX: left + x, clientY: top + y, bubbles: true, detail };
+            host.querySelector('svg').dispatchEvent(new PointerEvent('pointermove', at));
+            host.querySelector('svg').dispatchEvent(new MouseEvent('click', at));
+            return window.taken;
+          };
+          const pointed = chart.places.map(([x, y]) => taken(x, y, 1));
+          const [x, y] = chart.places[0];
+          const beside = [taken(x - 20, y, 1), taken(x - 40, y, 1)];
+          const walked = [];
+          chart.points[0].focus();
+          for (let i = 0; i < 4; i += 1) {
+            walked.push(host.querySelector('.ss-tune-tip').textContent);
+            document.activeElement.dispatchEvent(
+              new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true }));
+          }
+          chart.points[2].dispatchEvent(new MouseEvent('click', { bubbles: true }));
+          return { pointed, beside, walked, pressed: window.taken };
+        }"""
+    )
+    assert said == {
+        "pointed": [0, 1, 2, 3],
+        "beside": [0, -1],
+        "walked": ["0", "1", "2", "3"],
+        "pressed": 2,
+    }
 
 
 def test_measured_points_lie_on_top_of_the_curves(tune):
@@ -186,10 +245,11 @@ def test_a_search_stops_goes_on_and_is_confirmed(tune):
     rows = page.locator(".ss-tune-search .ss-tune-table").first.inner_text()
     assert "prompts it never saw" in rows
     # A point of the front is a plan.
-    mark = page.locator(".ss-tune-search .ss-tune-plot g[role=button]").first
-    mark.hover()
+    plot = page.locator(".ss-tune-search .ss-tune-plot")
+    point_at(page, plot, 0)
     tip = page.locator(".ss-tune-search .ss-tune-tip").inner_text().split("\n")
-    mark.click()
+    page.mouse.down()
+    page.mouse.up()
     wait_for_plan(page, tip[0])
     # The same as a table, for whoever prefers that; and starting afresh forgets.
     page.click(".ss-tune-more summary")
@@ -199,6 +259,54 @@ def test_a_search_stops_goes_on_and_is_confirmed(tune):
         "!document.querySelector('.ss-tune-search .ss-notes').textContent.includes('Going on')"
     )
     page.click(".ss-tune-search .ss-tune-job button")
+
+
+def test_a_found_draft_temperature_goes_to_decode_and_figures_into_the_file(tune):
+    page = tune()
+    # What a search gives, as its card takes it over.
+    page.evaluate(
+        """() => {
+          const card = SelfSpec.tuneCards.search;
+          const measured = { alpha: 0.5, tau: 1.8, speedup: 1.1, tps: 40 };
+          const predicted = { plan: '2-3', k: 3, draft_temperature: 0.4, alpha: 0.6, tau: 2, speedup: 1.2 };
+          window.point = card.prototype._with.call(
+            { value: { at: { rule: 'coupled', temperature: 0 }, confirmed: { predicted, unseen: measured } } }, predicted);
+        }"""
+    )
+    page.evaluate(
+        """() => {
+          const made = SelfSpec.tuneParts.useButton(SelfSpec.tuneShown.search, () => window.point);
+          made.id = 'use-point';
+          document.querySelector('.ss-tune-search').append(made);
+        }"""
+    )
+    page.click("#use-point")
+    wait_for_plan(page, "2-3")
+
+    def saved() -> dict:
+        with page.expect_download() as downloading:
+            page.click(".ss-tune-export button[data-format=plan]:enabled")
+        return json.loads(Path(downloading.value.path()).read_text(encoding="utf-8"))
+
+    page.wait_for_selector('.ss-tune-export .ss-tune-plan:text-is("2-3")')
+    file = saved()
+    assert (file["k"], file["draft_temperature"]) == (3, 0.4)
+    assert (file["predicted"]["alpha"], file["measured"]["tokens_per_second"]) == (0.6, 40)
+    # Of another plan, the figures say nothing.
+    bring(page, "4-5")
+    page.wait_for_selector('.ss-tune-export .ss-tune-plan:text-is("4-5")')
+    assert saved().get("predicted") is None
+    # A link carries it, and an empty one isn't there.
+    page.locator("[role=tab]").first.click()
+    page.locator("#more").get_by_role("button").first.click()
+    assert page.input_value("#draft-temperature input") == "0.4"
+    page.click("#share")
+    page.wait_for_function("location.hash.includes('drafttemp=0.4')")
+    page.fill("#draft-temperature input", "")
+    page.locator("#draft-temperature input").blur()
+    page.wait_for_timeout(200)
+    page.click("#share")
+    page.wait_for_function("!location.hash.includes('drafttemp')")
 
 
 def test_a_closed_tab_ends_a_search(app, tune):
