@@ -95,7 +95,10 @@ def test_nothing_loads_from_another_host(app, browser):
         page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
         page.goto(app.url)
         page.wait_for_selector('.ss-model[data-state="ready"]')
-        page.wait_for_load_state("networkidle")
+        for panel in ("layers", "tune", "compare", "learn", "decode"):
+            page.evaluate("name => SelfSpec.openPanel(name)", panel)
+            page.wait_for_function("name => SelfSpec.panel() === name", arg=panel)
+            page.wait_for_timeout(300)
         assert {host for host in hosts if host} == {urlsplit(app.url).netloc}
     finally:
         context.close()
