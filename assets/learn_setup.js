@@ -55,7 +55,7 @@
   const set = (settings) => (values) =>
     values.map((value, i) => {
       const name = controls.names[i];
-      if (!Object.hasOwn(settings, name)) return controls.defaults[i] ?? value;
+      if (!Object.hasOwn(settings, name)) return i < controls.defaults.length ? controls.defaults[i] : value; // none is a value too
       return name === "plan" && !fits(settings.plan) ? value : settings[name];
     });
 

@@ -18,7 +18,7 @@ from .session import Studio
 NAMES = (
     "prompt", "plan", "k", "temperature", "rule", "seed", "length", "chat",
     "threshold", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
-    "confidence", "stop", "policy", "verify",
+    "confidence", "stop", "policy", "verify", "drafttemp",
 )  # fmt: skip
 """What lessons and links call the controls, in the order of `DecodePanel.settings`."""
 

@@ -75,6 +75,7 @@ class Settings(_Strict):
     stop: Annotated[str, StringConstraints(max_length=500)] | None = None
     policy: Literal["fixed", "confidence", "adaptive", "auto"] | None = None
     verify: Literal["start", "first_skipped"] | None = None
+    drafttemp: Annotated[float, Field(ge=0, le=10)] | None = None
 
 
 class At(_Strict):

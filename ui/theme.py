@@ -11,7 +11,7 @@ from pathlib import Path
 import gradio as gr
 from gradio.themes.utils import sizes
 
-from . import trace_page
+from . import lesson_page, trace_page
 from .places import ASSETS
 from .words import dictionary
 
@@ -40,15 +40,9 @@ SCRIPTS = (
     "tune_cards.js",
     "tune_exchange.js",
     "compare_panel.js",
-    "learn_data.js",
-    "learn_text.js",
-    "learn_terms.js",
-    "learn_setup.js",
-    "learn_watch.js",
-    "learn_coach.js",
+    *lesson_page.SCRIPTS[:-1],  # the last is the offline page's own
     "learn_teacher.js",
     "learn_handout.js",
-    "learn_panel.js",
 )
 """What the page shows of a trace, as a saved page does too, and then the panels."""
 

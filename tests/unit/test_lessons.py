@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from ui.learn_panel import NAMES
 from ui.lesson_book import LABELS, Book
 from ui.lesson_figures import Figures
 from ui.lesson_page import lesson_page
 from ui.lesson_routes import lesson_routes
-from ui.lessons import Figure, LessonError, read_glossary, read_lessons
+from ui.lessons import Figure, LessonError, Settings, read_glossary, read_lessons
 from ui.recorded import TRACES, WELCOME
+from ui.settings import Settings as RunSettings
 from ui.words import dictionary
 
 SAMPLES = Path(__file__).resolve().parents[1] / "lessons"
@@ -197,3 +200,9 @@ def test_labels_lead_from_words_that_there_are():
     assert [key for keys in labels.values() for key in keys if key not in words] == []
     keys = [key for keys in labels.values() for key in keys]
     assert len(keys) == len(set(keys))
+
+
+def test_lessons_know_every_control_of_the_decode_panel():
+    """One left out would keep a visitor's value all through a lesson."""
+    assert len(NAMES) == len(fields(RunSettings))
+    assert set(Settings.model_fields) == set(NAMES)

@@ -409,8 +409,7 @@ def test_the_offline_file_plays_every_lesson_with_the_network_off(browser, tmp_p
 
 def test_every_real_lesson_plays_to_its_end_in_the_offline_file(browser, tmp_path):
     """All that come with the studio, each step opened, each question answered."""
-    if not book().lessons:
-        pytest.skip("no lessons are there yet")
+    assert len(book().lessons) >= 10
     path = tmp_path / "lessons.html"
     path.write_text(lesson_page(book()), encoding="utf-8")
     errors = []
