@@ -25,6 +25,7 @@ from selfspec_core.plan import SkipPlan
 from selfspec_core.request import Request
 from selfspec_core.sampling import Laws, laws_of
 
+from .acceptance_entries import Entries, first_of
 from .acceptance_table import Table, Walked
 from .chains import Chains
 from .reference import Reference
@@ -70,10 +71,15 @@ class Predictor:
         self._expected = request.rule == REJECTION and not request.sampling.greedy
 
     def table(
-        self, plan: SkipPlan, *, depth: int = 8, draft_temperature: float | None = None
+        self,
+        plan: SkipPlan,
+        *,
+        depth: int = 8,
+        draft_temperature: float | None = None,
+        k: int | None = None,
     ) -> Table:
         """The table of one plan; see `tables`."""
-        return self.tables([plan], depth=depth, draft_temperature=draft_temperature)[0]
+        return self.tables([plan], depth=depth, draft_temperature=draft_temperature, k=k)[0]
 
     @torch.inference_mode()
     def tables(
@@ -82,6 +88,7 @@ class Predictor:
         *,
         depth: int = 8,
         draft_temperature: float | None = None,
+        k: int | None = None,
     ) -> list[Table]:
         """Score plans in shared forwards: what all of them skip isn't run, the rest is gated.
 
@@ -89,48 +96,84 @@ class Predictor:
             plans: C of them. On a CPU one at a time is as fast.
             depth: longest draft to look at.
             draft_temperature: the draft's own; None is the target's.
+            k: score no more than decoding with this k would meet, which takes half the time;
+                the tables then walk with this k alone. None scores every round of every k.
         """
-        candidates, texts = len(plans), len(self.reference.texts)
-        n = int(self._counts.max())
-        shape = (candidates * texts, n, depth)  # groups g = candidate · texts + text
-        given, expected, onward = torch.zeros(shape), torch.zeros(shape), torch.ones(*shape, 2)
+        entries = Entries(len(plans) * len(self.reference.texts), int(self._counts.max()), depth)
         chains = Chains(self.reference, plans)
-        counts = self._counts.repeat(candidates)  # [G]
-        starts = torch.arange(n, device=counts.device).expand(len(counts), n)  # [G, R]
+        counts = self._counts.repeat(len(plans))  # [G]
+        starts = torch.arange(entries.rows, device=counts.device).expand(len(counts), -1)  # [G, R]
         valid = starts < counts[:, None]
+        temperature = draft_temperature
+        followed = None
+        self._follow(chains, starts, valid, range(depth if k is None else 1), entries, temperature)
+        if k is not None and k > 1:
+            followed = self._follow_begun(chains, valid, min(k, depth), entries, temperature)
+        stops = self._stop is not None
+        texts = self.reference.texts
+        sizes, budgets = self._counts.tolist(), tuple(text.budget for text in texts)
+        return [
+            entries.table(c * len(texts), sizes, budgets, stops=stops, k=k, followed=followed)
+            for c in range(len(plans))
+        ]
+
+    def _follow(
+        self,
+        chains: Chains,
+        starts: Tensor,
+        valid: Tensor,
+        depths: range,
+        entries: Entries,
+        draft_temperature: float | None,
+    ) -> None:
+        """Draft on in the rounds that begin at the valid ones of [G, R], as far as they get."""
+        counts = self._counts.repeat(len(starts) // len(self._counts))  # [G]
         reach = valid.float()
-        for d in range(depth):
+        for d in depths:
             h = chains.step(starts, d, valid)  # [G, R, D]
             passes, gains, goes_on = self._judge(h[valid], starts, valid, d, draft_temperature)
-            groups, rows = (valid.nonzero()[:, 0].cpu(), starts[valid].cpu())
-            given[groups, rows, d], expected[groups, rows, d] = passes.cpu(), gains.cpu()
-            onward[groups, rows, d] = goes_on.cpu()
+            entries.write(valid.nonzero()[:, 0], starts[valid], d, passes, gains, goes_on)
             reach = reach.masked_scatter(valid, reach[valid] * passes)
             going = valid & (reach > _NEVER) & (starts + d + 1 < counts[:, None])
             width = int(going.sum(-1).max())
-            if width == 0:
+            if width == 0 or d + 1 == depths.stop:
                 break
-            order = going.int().argsort(dim=-1, descending=True, stable=True)[:, :width]
+            order = first_of(going, width)
             valid = going.gather(-1, order)
             starts, reach = starts.gather(-1, order), reach.gather(-1, order)
-            chains.keep(order)
-        sizes = self._counts.tolist()
-        budgets = tuple(text.budget for text in self.reference.texts)
+            chains = chains.kept(order)
 
-        def texts_of(part: Tensor, candidate: int) -> tuple[Tensor, ...]:
-            rows = part[candidate * texts : (candidate + 1) * texts]
-            return tuple(row[:size] for row, size in zip(rows, sizes, strict=True))
+    def _follow_begun(
+        self,
+        chains: Chains,
+        valid: Tensor,
+        k: int,
+        entries: Entries,
+        draft_temperature: float | None,
+    ) -> Tensor:
+        """Draft on in the rounds [G, R] that decoding with this k begins, and in no others.
 
-        stops = self._stop is not None
-        return [
-            Table(
-                texts_of(given, c),
-                texts_of(expected, c),
-                budgets,
-                texts_of(onward, c) if stops else None,
-            )
-            for c in range(candidates)
-        ]
+        Where they begin depends on how far those before them get. That is guessed first from
+        the first drafts of later rounds, which read the same text, and put right until no
+        round is left that was guessed away.
+        """
+        counts = self._counts.repeat(len(valid) // len(self._counts))  # [G]
+        sizes = counts.tolist()
+        budgets = [text.budget for text in self.reference.texts]
+        followed = torch.zeros_like(valid)
+        starts = torch.arange(valid.shape[1], device=valid.device)
+        goes_on = entries.passed(valid.device) & (starts + 1 < counts[:, None])
+        while True:
+            begun = entries.begun(sizes, budgets, k, followed).to(valid.device)  # [G, R]
+            missing = begun & valid & ~followed
+            followed |= missing
+            missing &= goes_on  # the others end with their first draft
+            width = int(missing.sum(-1).max())
+            if width == 0:
+                return followed
+            order = first_of(missing, width)
+            rest = missing.gather(-1, order)
+            self._follow(chains.kept(order), order, rest, range(1, k), entries, draft_temperature)
 
     # -- verdicts -------------------------------------------------------------------------------
 

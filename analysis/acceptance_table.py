@@ -49,12 +49,17 @@ class Table:
         onward: [n, depth, 2] the chance that more is drafted after draft d where it is
             accepted, and where it is rejected: the draft's confidence in it. None drafts on
             always, as with a fixed k.
+        only_k: the one k that can be walked, where only the rounds that it begins were
+            followed beyond their first draft; None: every k.
+        begun: [n] bool, those rounds; None: all.
     """
 
     given: tuple[Tensor, ...]
     expected: tuple[Tensor, ...]
     budgets: tuple[int, ...]
     onward: tuple[Tensor, ...] | None = None
+    only_k: int | None = None
+    begun: tuple[Tensor, ...] | None = None
 
     @property
     def depth(self) -> int:
@@ -64,10 +69,11 @@ class Table:
     def by_depth(self) -> list[float]:
         """Mean acceptance of the first, second, … draft of a round, where it is reached."""
         means = []
+        begun = self.begun or tuple(torch.ones(len(given)) for given in self.given)
         for d in range(self.depth):
             weights, sums = 0.0, 0.0
-            for given, expected in zip(self.given, self.expected, strict=True):
-                reach = given[: len(given) - d, :d].prod(-1) if d else torch.ones(len(given))
+            for given, expected, begins in zip(self.given, self.expected, begun, strict=True):
+                reach = given[: len(given) - d, :d].prod(-1) * begins[: len(given) - d]
                 weights += float(reach.sum())
                 sums += float((reach * expected[: len(given) - d, d]).sum())
             means.append(sums / weights if weights else 0.0)
@@ -84,8 +90,10 @@ class Table:
         many are counted as its mean confidence leads to.
 
         Raises:
-            ValueError: k is more than the table is deep.
+            ValueError: k is more than the table is deep, or not the one it was made for.
         """
+        if self.only_k not in (None, k):
+            raise ValueError(f"this table holds the rounds of k = {self.only_k}, not of {k}")
         if not 0 <= k <= self.depth:
             raise ValueError(f"this table holds drafts of up to {self.depth} tokens, not {k}")
         onward = self.onward or tuple(torch.ones(*each.shape, 2) for each in self.given)
@@ -93,7 +101,9 @@ class Table:
         drafted = accepted = rounds = 0.0
         texts = zip(self.given, self.expected, onward, self.budgets, strict=True)
         for given, expected, goes_on, budget in texts:
-            counts = _walk(given.tolist(), expected.tolist(), goes_on.tolist(), budget, k, further)
+            _, *counts = walk_text(
+                given.tolist(), expected.tolist(), goes_on.tolist(), budget, k, further
+            )
             drafted, accepted, rounds = (
                 total + count
                 for total, count in zip((drafted, accepted, rounds), counts, strict=True)
@@ -111,15 +121,15 @@ class Table:
         return further
 
 
-def _walk(
+def walk_text(
     passes: Sequence[Sequence[float]],
     gains: Sequence[Sequence[float]],
     onward: Sequence[Sequence[Sequence[float]]],
     budget: int,
     k: int,
     further: Sequence[float],
-) -> tuple[float, float, float]:
-    """(drafted, accepted, rounds) of one text."""
+) -> tuple[list[float], float, float, float]:
+    """(chance that a round begins, by tokens written; drafted, accepted, rounds) of one text."""
     n = len(passes)
     begins = [1.0] + [0.0] * (n + k + 1)  # chance that a round begins with so many tokens written
     drafted = accepted = rounds = 0.0
@@ -143,4 +153,4 @@ def _walk(
         else:
             begins[i + held + 1] += reach
             drafted += reach * further[limit - held]
-    return drafted, accepted, rounds
+    return begins, drafted, accepted, rounds

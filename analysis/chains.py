@@ -1,13 +1,15 @@
 """Rows that draft over a text the target wrote, a forward for each draft of a round.
 
 A row attends to the target's keys and values up to where its round began, and from there on
-to the draft's own of its chain.
+to the draft's own of its chain. Native attention takes such rows as they are (`_Apart`); the
+modules take them as a padded batch with masks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -45,6 +47,13 @@ class Chains:
         self._layer, self._stream = reference.before(plans)
         self._starts = reference.starts.repeat(len(plans))  # [G]
         self._own: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        self._rows_own: dict[int, tuple[Tensor, Tensor]] = {}
+        self._places = torch.empty(0, dtype=torch.long)  # [G, R] of chains among those rows
+        self._native = all(
+            pair[0].native is not None
+            for pair in self._decoder.branches[self._layer :]
+            if pair[0].layer not in attention
+        )
 
     def step(self, starts: Tensor, depth: int, counted: Tensor | None = None) -> Tensor:
         """[G, R, D] final stream of the row `depth` past where each round [G, R] begins.
@@ -52,16 +61,49 @@ class Chains:
         Args:
             counted: [G, R] the rows that will be read; None for all.
         """
+        if self._native:
+            return self._step_apart(starts, depth, counted)
         h, context = self.rows(starts, depth)
         context = replace(context, counted=counted)
         return self._decoder.run_layers(
             h, context, first=self._layer, plan=self._shared, gates=self._gates
         )
 
+    def _step_apart(self, starts: Tensor, depth: int, counted: Tensor | None) -> Tensor:
+        """The same through native attention, which takes the rows that count one by one."""
+        counted = torch.ones_like(starts, dtype=torch.bool) if counted is None else counted
+        groups = counted.nonzero()[:, 0]  # [N]
+        texts, begins = groups % len(self._reference.texts), self._begins(starts)[counted]
+        positions = begins + depth
+        apart = _Apart(
+            self._reference,
+            texts,
+            begins,
+            depth,
+            self._decoder.windows,
+            self._rows_own,
+            self._places[counted] if depth else None,
+        )
+        h = self._stream[texts, positions][None]
+        positions = positions[None]
+        context = Context(self._decoder.rotary(h, positions), {}, None, positions, apart=apart)
+        gates = None if self._gates is None else self._gates[groups, 0][None]
+        h = self._decoder.run_layers(h, context, first=self._layer, plan=self._shared, gates=gates)
+        self._rows_own = apart.own
+        self._places = torch.zeros_like(starts)
+        self._places[counted] = torch.arange(len(groups))
+        final = h.new_zeros(*starts.shape, h.shape[-1])
+        final[counted] = h[0]
+        return final
+
+    def _begins(self, starts: Tensor) -> Tensor:
+        """[G, R] the slot of each round's own first row."""
+        return self._starts[:, None] + starts
+
     def rows(self, starts: Tensor, depth: int) -> tuple[Tensor, Context]:
         """The rows' streams [G, R, D] where the drafts part from the target, and their context."""
         groups, count = starts.shape
-        begins = self._starts[:, None] + starts  # [G, R] the round's own first slot
+        begins = self._begins(starts)  # [G, R]
         length = self._reference.tokens.shape[1]
         positions = (begins + depth).clamp(max=length - 1)  # padding rows stay inside
         texts = torch.arange(groups, device=starts.device) % len(self._reference.texts)
@@ -94,11 +136,47 @@ class Chains:
             torch.cat([whole[1], *(v for _, v in own)], dim=2),
         )
 
-    def keep(self, order: Tensor) -> None:
-        """Keep the chains [G, R'] of each group, in this order."""
-        for own in self._own.values():
-            for j, pair in enumerate(own):
-                own[j] = _rows(pair[0], order), _rows(pair[1], order)
+    def kept(self, order: Tensor) -> Chains:
+        """The same with only the chains [G, R'] of each group, in this order."""
+        rest = copy(self)
+        rest._own = {
+            layer: [(_rows(keys, order), _rows(values, order)) for keys, values in own]
+            for layer, own in self._own.items()
+        }
+        if self._native:
+            rest._places = self._places.gather(-1, order)
+        return rest
+
+
+@dataclass
+class _Apart:
+    """Rows that continue the reference's texts; `selfspec_core.branch.Apart` says the rest.
+
+    Args:
+        before: layer → keys and values [N', G, depth, head_dim] of chains so far.
+        places: [N] which of these a row continues; None where it is the first of its chain.
+    """
+
+    reference: Reference
+    texts: Tensor
+    begins: Tensor
+    depth: int
+    windows: dict[str, int | None]
+    before: dict[int, tuple[Tensor, Tensor]]
+    places: Tensor | None
+    own: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    def buffers(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Keys and values of the texts, and of the rows' chains with room for one more."""
+        keys, values = self.reference.keys[layer], self.reference.values[layer]
+        _, heads, _, size = keys.shape
+        shape = (len(self.texts), heads, self.depth + 1, size)
+        own_keys, own_values = keys.new_empty(shape), values.new_empty(shape)
+        if self.places is not None:
+            for side, before in zip((own_keys, own_values), self.before[layer], strict=True):
+                side[:, :, :-1] = before[self.places]
+        self.own[layer] = own_keys, own_values
+        return keys, values, own_keys, own_values
 
 
 def _rows(side: Tensor, order: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ class Reference:
         self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
         """transformers' `Cache.update`, which attention calls: keep the rows and read them."""
-        self.keys[layer_idx], self.values[layer_idx] = keys, values
+        self.keys[layer_idx], self.values[layer_idx] = keys.contiguous(), values.contiguous()
         return keys, values
 
     def stream(self, kind: str, layer: int) -> Tensor:

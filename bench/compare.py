@@ -24,7 +24,7 @@ from .systems import DRAFT_ALONE, PLAIN, ROWS, SELFSPEC, SYSTEMS, System, Writte
 
 MEASURE, WARM_UP, REFERENCE = "measure", "warm-up", "reference"
 WARM_UP_TOKENS = 8
-ROWS_TOKENS, ROWS_REPEATS = 24, 3
+ROWS_TOKENS, ROWS_REPEATS = 24, 5
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,27 @@ class Chain:
     cache: KVCache
     start: int
     windows: dict[str, int | None]
+
+
+class Apart(Protocol):
+    """Rows that each continue a text on their own, apart from each other: what native attention
+    runs for them [1, N, D].
+
+    Attributes:
+        texts, begins: [N] which text a row continues, and how many of its slots it sees.
+        depth: rows of its own chain that came before it, all of which it sees too.
+        windows: layer type → how many slots a row sees, its own included; None for all.
+    """
+
+    texts: Tensor
+    begins: Tensor
+    depth: int
+    windows: dict[str, int | None]
+
+    def buffers(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Keys and values of the texts [B, G, T, head_dim], and of the rows' chains
+        [N, G, depth + 1, head_dim], the last of which is written."""
+        ...
 
 
 class Masks(Mapping[str, Tensor]):
@@ -62,6 +83,7 @@ class Context:
         position_ids: [B, R].
         chain: where this is the plain case, one chain without gradients; else None.
         counted: [B, R] the rows that count, where others only fill up; None for all.
+        apart: where every row continues a text on its own and attention is native; else None.
     """
 
     rotary: dict[str, tuple[Tensor, Tensor]]
@@ -70,6 +92,7 @@ class Context:
     position_ids: Tensor
     chain: Chain | None = None
     counted: Tensor | None = None
+    apart: Apart | None = None
 
 
 class Branch:
@@ -80,7 +103,7 @@ class Branch:
 
     Attributes:
         native: runs the norm before and the module in one call, an attention for chains and
-            an MLP for any rows; None: eager.
+            for rows apart, an MLP for any rows; None: eager.
         why_eager: in words, why there is none.
     """
 
@@ -111,7 +134,7 @@ class Branch:
 
     def __call__(self, h: Tensor, context: Context) -> Tensor:
         if self.native is not None:
-            if context.chain is not None:
+            if context.chain is not None or context.apart is not None:
                 return self._finish(self.native(h, context))
             if self.kind == MLP and not torch.is_grad_enabled():  # rows don't meet in it
                 return self._finish(self._on_rows(h, context))

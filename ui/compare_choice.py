@@ -22,13 +22,15 @@ SYSTEMS = (
     ALONE,
 )
 """Of `bench.systems.SYSTEMS`, which isn't imported before the model is: it pulls in torch."""
+THEIRS = tuple(name for name in SYSTEMS if name.startswith("hf-"))
+"""transformers' own, of whose speed that of this program says nothing."""
 DRAFTING = (SELFSPEC, ASSISTANT, ALONE)
 """Those that go by the plan in Decode."""
 LENGTHS = {"short": 24, "medium": 128, "long": 512}
 """Tokens of each kind of text; short is what a chat's quick answer has, under 32."""
 EXAMPLES_MOST, REPEATS = len(EXAMPLES), (1, 5)
 MAX_NAME = 200
-_ROWS_TOKENS, _WARM_UP_TOKENS = 6 * 24, 8  # what `bench.compare` writes before it measures
+_ROWS_TOKENS, _WARM_UP_TOKENS = 10 * 24, 8  # what `bench.compare` writes before it measures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +105,12 @@ class Wanted:
             work[PLAIN] += len(self.prompts) * max(self.tokens)
         return work
 
+    def unmeasured(self, rates: Mapping[str, float]) -> tuple[str, ...]:
+        """Systems whose speed isn't known here yet."""
+        return tuple(name for name in self.work() if name not in rates)
+
     def seconds(self, rates: Mapping[str, float]) -> float | None:
-        """How long that takes at most; None where not even plain decoding's rate is known.
+        """How long that takes; None where not even plain decoding's rate is known.
 
         Args:
             rates: system → seconds a token; one that isn't there counts as plain decoding.

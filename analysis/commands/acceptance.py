@@ -113,7 +113,8 @@ def _row(
     decode: bool,
 ) -> dict[str, Any]:
     begin = time.perf_counter()
-    table = predictor.table(plan, depth=request.k, draft_temperature=request.draft_temperature)
+    temperature = request.draft_temperature
+    table = predictor.table(plan, depth=request.k, draft_temperature=temperature, k=request.k)
     walked = table.walk(request.k)
     predicting = time.perf_counter() - begin
     row: dict[str, Any] = {

@@ -119,16 +119,27 @@ def _attention(branch: Branch, norm: Norm) -> Callable[[Tensor, Context], Tensor
     groups = (qkv.shape[0] * LANES // size - heads) // 2
     out_bias = padded_bias(module.o_proj.bias)
     layer, layer_type = branch.layer, branch.layer_type
-    run = torch.ops.selfspec.attention
+    run, run_apart = torch.ops.selfspec.attention, torch.ops.selfspec.attention_apart
 
     def attention(h: Tensor, context: Context) -> Tensor:
-        chain = context.chain
+        cos, sin = context.rotary[layer_type] if rotates else (None, None)
+        projection = (
+            h, norm.weight, norm.bias, norm.kind, norm.eps, qkv, bias, q_norm.weight,
+            k_norm.weight, q_norm.kind, q_norm.eps, cos, sin,
+        )  # fmt: skip
+        chain, apart = context.chain, context.apart
+        written: Tensor
+        if apart is not None:
+            keys, values, *own = apart.buffers(layer)
+            written = run_apart(
+                *projection, keys, values, *own, apart.texts, apart.begins, out, out_bias,
+                heads, apart.depth, apart.windows[layer_type] or 0, scale, softcap,
+            )  # fmt: skip
+            return written
         assert chain is not None
         keys, values = chain.cache.buffers(layer, (groups, size), h)
-        cos, sin = context.rotary[layer_type] if rotates else (None, None)
-        written: Tensor = run(
-            h, norm.weight, norm.bias, norm.kind, norm.eps, qkv, bias, q_norm.weight,
-            k_norm.weight, q_norm.kind, q_norm.eps, cos, sin, keys, values, out, out_bias,
+        written = run(
+            *projection, keys, values, out, out_bias,
             heads, chain.start, chain.windows[layer_type] or 0, scale, softcap,
         )  # fmt: skip
         return written

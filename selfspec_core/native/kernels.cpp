@@ -283,7 +283,61 @@ struct Shape {
 
 constexpr int QUERIES = 6;  // that share the reading of keys and values
 
-// `C` queries, each a head of a row, numbered row by row, of one key/value head over the slots that their rows see.
+// The scores of C queries [C, size] with `count` slots' keys.
+template <class T, int C>
+inline void score(const T* keys, int64_t count, const float* wide, const Shape& s, float* scores,
+                  int64_t seen) {
+  for (int64_t t = 0; t < count; ++t) {
+    const T* key = keys + t * s.size;
+    Lanes sums[C] = {};
+    for (int64_t i = 0; i < s.size; i += LANES) {
+      const Lanes part = load_lanes(key + i);
+#pragma GCC unroll 6
+      for (int c = 0; c < C; ++c) sums[c] += part * load_lanes(wide + c * s.size + i);
+    }
+    for (int c = 0; c < C; ++c) scores[c * seen + t] = sum_of(sums[c]) * s.scale;
+  }
+}
+
+// One query's scores become weights, 0 outside from ≤ slot < to; gives their sum.
+inline float weigh(float* w, int64_t from, int64_t to, int64_t seen, float softcap) {
+  if (softcap > 0)
+    for (int64_t t = from; t < to; ++t) w[t] = std::tanh(w[t] / softcap) * softcap;
+  std::fill(w, w + from, -INFINITY);
+  std::fill(w + to, w + seen, -INFINITY);
+  Lanes highest = all(-INFINITY), sums{};
+  for (int64_t t = 0; t < seen; t += LANES) highest = most(highest, load_lanes(w + t));
+  float top = highest[0];
+  for (int lane = 1; lane < LANES; ++lane) top = std::max(top, highest[lane]);
+  for (int64_t t = 0; t < seen; t += LANES) {
+    const Lanes score = load_lanes(w + t);
+    const Lanes weight = score > -INFINITY ? exponential(score - top) : Lanes{};
+    sums += weight;
+    store_lanes(w + t, weight);
+  }
+  return sum_of(sums);
+}
+
+// Adds 16 numbers of `count` slots' values, weighted, to the sums of C queries.
+template <class T, int C>
+inline void mix(const T* values, int64_t count, const Shape& s, const float* weights, int64_t seen,
+                Lanes* sums) {
+  for (int64_t t = 0; t < count; ++t) {
+    const Lanes value = load_lanes(values + t * s.size);
+#pragma GCC unroll 6
+    for (int c = 0; c < C; ++c) sums[c] += value * weights[c * seen + t];
+  }
+}
+
+template <class T>
+inline void widen(const T* x, int64_t size, float* y) {
+  for (int64_t i = 0; i < size; i += LANES) store_lanes(y + i, load_lanes(x + i));
+}
+
+inline int64_t whole_vectors(int64_t count) { return (count + LANES - 1) / LANES * LANES; }
+
+// `C` queries, each a head of a row, numbered row by row, of one key/value head over the slots
+// that their rows see.
 template <class T, int C>
 void attend(const T* projected, int64_t stride, int64_t rows, int64_t first_query, const T* keys,
             const T* values, const Shape& s, std::vector<float>& room, T* mixed) {
@@ -303,62 +357,55 @@ void attend(const T* projected, int64_t stride, int64_t rows, int64_t first_quer
   }
   // Slots keep their place in a vector whatever window they are seen from.
   begin = begin / LANES * LANES;
-  const int64_t seen = (end - begin + LANES - 1) / LANES * LANES;
+  const int64_t count = end - begin, seen = whole_vectors(count);
   room.resize(C * (s.size + seen));
   float* wide = room.data();          // [C, size] the queries
   float* scores = wide + C * s.size;  // [C, seen]
-  for (int c = 0; c < C; ++c)
-    for (int64_t i = 0; i < s.size; i += LANES)
-      store_lanes(wide + c * s.size + i, load_lanes(q[c] + i));
-  for (int64_t t = 0; t < end - begin; ++t) {
-    const T* key = keys + (begin + t) * s.size;
-    Lanes sums[C] = {};
-    for (int64_t i = 0; i < s.size; i += LANES) {
-      const Lanes part = load_lanes(key + i);
-#pragma GCC unroll 6
-      for (int c = 0; c < C; ++c) sums[c] += part * load_lanes(wide + c * s.size + i);
-    }
-    for (int c = 0; c < C; ++c) scores[c * seen + t] = sum_of(sums[c]) * s.scale;
-  }
+  for (int c = 0; c < C; ++c) widen(q[c], s.size, wide + c * s.size);
+  score<T, C>(keys + begin * s.size, count, wide, s, scores, seen);
   float totals[C];
-  for (int c = 0; c < C; ++c) {
-    float* w = scores + c * seen;
-    const int64_t from = low[c] - begin, to = high[c] - begin;
-    if (s.softcap > 0)
-      for (int64_t t = from; t < to; ++t) w[t] = std::tanh(w[t] / s.softcap) * s.softcap;
-    std::fill(w, w + from, -INFINITY);
-    std::fill(w + to, w + seen, -INFINITY);
-    Lanes highest = all(-INFINITY), sums{};
-    for (int64_t t = 0; t < seen; t += LANES) highest = most(highest, load_lanes(w + t));
-    float top = highest[0];
-    for (int lane = 1; lane < LANES; ++lane) top = std::max(top, highest[lane]);
-    for (int64_t t = 0; t < seen; t += LANES) {
-      const Lanes score = load_lanes(w + t);
-      const Lanes weight = score > -INFINITY ? exponential(score - top) : Lanes{};
-      sums += weight;
-      store_lanes(w + t, weight);
-    }
-    totals[c] = sum_of(sums);
-  }
-  const int64_t last = end - begin;
+  for (int c = 0; c < C; ++c)
+    totals[c] = weigh(scores + c * seen, low[c] - begin, high[c] - begin, seen, s.softcap);
   for (int64_t i = 0; i < s.size; i += LANES) {
     Lanes sums[C] = {};
-    for (int64_t t = 0; t < last; ++t) {
-      const Lanes value = load_lanes(values + (begin + t) * s.size + i);
-#pragma GCC unroll 6
-      for (int c = 0; c < C; ++c) sums[c] += value * scores[c * seen + t];
-    }
+    mix<T, C>(values + begin * s.size + i, count, s, scores, seen, sums);
     for (int c = 0; c < C; ++c) store_lanes(out[c] + i, sums[c] / totals[c]);
   }
 }
 
+// A stretch of slots that a row sees.
 template <class T>
-void attend_some(int64_t count, const T* projected, int64_t stride, int64_t rows,
-                 int64_t first_query, const T* keys, const T* values, const Shape& s,
-                 std::vector<float>& room, T* mixed) {
-  auto run = [&](auto queries) {
-    attend<T, queries>(projected, stride, rows, first_query, keys, values, s, room, mixed);
-  };
+struct Stretch {
+  const T* keys;
+  const T* values;
+  int64_t count;
+};
+
+// `C` heads of one row, of one key/value head, over what the row sees of its text and then of its
+// own chain.
+template <class T, int C>
+void attend_apart(const T* q, Stretch<T> text, Stretch<T> own, const Shape& s,
+                  std::vector<float>& room, T* mixed) {
+  const int64_t count = text.count + own.count, seen = whole_vectors(count);
+  room.resize(C * (s.size + seen));
+  float* wide = room.data();
+  float* scores = wide + C * s.size;
+  for (int c = 0; c < C; ++c) widen(q + c * s.size, s.size, wide + c * s.size);
+  score<T, C>(text.keys, text.count, wide, s, scores, seen);
+  score<T, C>(own.keys, own.count, wide, s, scores + text.count, seen);
+  float totals[C];
+  for (int c = 0; c < C; ++c) totals[c] = weigh(scores + c * seen, 0, count, seen, s.softcap);
+  for (int64_t i = 0; i < s.size; i += LANES) {
+    Lanes sums[C] = {};
+    mix<T, C>(text.values + i, text.count, s, scores, seen, sums);
+    mix<T, C>(own.values + i, own.count, s, scores + text.count, seen, sums);
+    for (int c = 0; c < C; ++c) store_lanes(mixed + c * s.size + i, sums[c] / totals[c]);
+  }
+}
+
+// Calls `run` with how many of `count` queries (1 to QUERIES) it takes at once.
+template <class F>
+void with_queries(int64_t count, F run) {
   switch (count) {
     case 6: return run(std::integral_constant<int, 6>{});
     case 5: return run(std::integral_constant<int, 5>{});
@@ -410,21 +457,29 @@ Tensor linear_of(const Tensor& x, const Tensor& packed, const Optional& bias) {
   return y;
 }
 
-template <class T>
-Tensor attention_of(
-    const Tensor& h, const Optional& norm, const Optional& norm_bias, int64_t norm_kind, double eps,
-    const Tensor& qkv, const Optional& qkv_bias, const Optional& q_norm, const Optional& k_norm,
-    int64_t head_norm_kind, double head_eps, const Optional& cos, const Optional& sin,
-    const Tensor& keys, const Tensor& values, const Tensor& out, const Optional& out_bias,
-    const Shape& s) {
-  const int64_t width = h.size(-1), rows = h.numel() / width;
+// What a row of an attention starts from: projections of the stream, and what turns them.
+struct Projection {
+  const Tensor& h;
+  const Optional &norm, &norm_bias;
+  int64_t norm_kind;
+  double eps;
+  const Tensor& qkv;
+  const Optional& bias;
+  const Optional &q_norm, &k_norm;
+  int64_t head_norm_kind;
+  double head_eps;
+  const Optional &cos, &sin;
+};
+
+// [rows, heads + 2 groups, size], normed and turned; `keep(row, k, v)` stores a row's.
+template <class T, class Keep>
+std::vector<T> project(const Projection& p, const Shape& s, Keep keep) {
+  const int64_t width = p.h.size(-1), rows = p.h.numel() / width;
   const int64_t q_size = s.heads * s.size, kv_size = s.groups * s.size;
   const int64_t all = q_size + 2 * kv_size;
-  std::vector<T> held, projected(rows * all), mixed(rows * q_size);
-  const T* x = read_stream<T>(h, norm, norm_bias, norm_kind, eps, held);
-  multiply(x, rows, data<T>(qkv), all, width, floats(qkv_bias), projected.data());
-  T* k_cache = static_cast<T*>(keys.data_ptr());
-  T* v_cache = static_cast<T*>(values.data_ptr());
+  std::vector<T> held, projected(rows * all);
+  const T* x = read_stream<T>(p.h, p.norm, p.norm_bias, p.norm_kind, p.eps, held);
+  multiply(x, rows, data<T>(p.qkv), all, width, floats(p.bias), projected.data());
   torch::stable::parallel_for(0, rows, 8, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       T* q = projected.data() + r * all;
@@ -434,24 +489,49 @@ Tensor attention_of(
         if (!weight) return;
         const int64_t each = weight->numel();  // one head, or all of them together
         for (int64_t i = 0; i < size; i += each)
-          normalise<T>(at + i, each, data<T>(*weight), nullptr, head_norm_kind, float(head_eps), at + i);
+          normalise<T>(at + i, each, data<T>(*weight), nullptr, p.head_norm_kind,
+                       float(p.head_eps), at + i);
       };
-      norm_heads(q_norm, q, q_size);
-      norm_heads(k_norm, k, kv_size);
-      if (cos) {
-        const int64_t turned = cos->size(-1);
-        const T* c = data<T>(*cos) + r * turned;
-        const T* d = data<T>(*sin) + r * turned;
+      norm_heads(p.q_norm, q, q_size);
+      norm_heads(p.k_norm, k, kv_size);
+      if (p.cos) {
+        const int64_t turned = p.cos->size(-1);
+        const T* c = data<T>(*p.cos) + r * turned;
+        const T* d = data<T>(*p.sin) + r * turned;
         for (int64_t i = 0; i < q_size; i += s.size) rotate(q + i, c, d, turned);
         for (int64_t i = 0; i < kv_size; i += s.size) rotate(k + i, c, d, turned);
       }
-      for (int64_t g = 0; g < s.groups; ++g) {
-        const int64_t slot = (g * s.capacity + s.start + r) * s.size;
-        std::copy_n(k + g * s.size, s.size, k_cache + slot);
-        std::copy_n(v + g * s.size, s.size, v_cache + slot);
-      }
+      keep(r, k, v);
     }
   });
+  return projected;
+}
+
+template <class T>
+Tensor written(const Tensor& h, const std::vector<T>& mixed, const Tensor& out,
+               const Optional& bias) {
+  const int64_t rows = h.numel() / h.size(-1), n = out.size(0) * LANES;
+  Tensor y = torch::stable::new_empty(h, {1, rows, n});
+  multiply(mixed.data(), rows, data<T>(out), n, int64_t(mixed.size()) / rows, floats(bias),
+           static_cast<T*>(y.data_ptr()));
+  return y;
+}
+
+template <class T>
+Tensor attention_of(const Projection& p, const Tensor& keys, const Tensor& values,
+                    const Tensor& out, const Optional& out_bias, const Shape& s) {
+  const int64_t rows = p.h.numel() / p.h.size(-1);
+  const int64_t q_size = s.heads * s.size, all = q_size + 2 * s.groups * s.size;
+  T* k_cache = static_cast<T*>(keys.data_ptr());
+  T* v_cache = static_cast<T*>(values.data_ptr());
+  const std::vector<T> projected = project<T>(p, s, [&](int64_t r, const T* k, const T* v) {
+    for (int64_t g = 0; g < s.groups; ++g) {
+      const int64_t slot = (g * s.capacity + s.start + r) * s.size;
+      std::copy_n(k + g * s.size, s.size, k_cache + slot);
+      std::copy_n(v + g * s.size, s.size, v_cache + slot);
+    }
+  });
+  std::vector<T> mixed(rows * q_size);
   const int64_t per_group = s.heads / s.groups, queries = rows * per_group;
   const int64_t chunks = (queries + QUERIES - 1) / QUERIES;
   torch::stable::parallel_for(0, s.groups * chunks, 1, [&](int64_t begin, int64_t end) {
@@ -459,14 +539,60 @@ Tensor attention_of(
     for (int64_t task = begin; task < end; ++task) {
       const int64_t g = task / chunks, first = task % chunks * QUERIES;
       const int64_t at = g * s.capacity * s.size, own = g * per_group * s.size;
-      attend_some(std::min<int64_t>(QUERIES, queries - first), projected.data() + own, all, rows,
-                  first, k_cache + at, v_cache + at, s, room, mixed.data() + own);
+      with_queries(std::min<int64_t>(QUERIES, queries - first), [&](auto count) {
+        attend<T, count>(projected.data() + own, all, rows, first, k_cache + at, v_cache + at, s,
+                         room, mixed.data() + own);
+      });
     }
   });
-  Tensor y = torch::stable::new_empty(h, {1, rows, out.size(0) * LANES});
-  multiply(mixed.data(), rows, data<T>(out), out.size(0) * LANES, q_size, floats(out_bias),
-           static_cast<T*>(y.data_ptr()));
-  return y;
+  return written(p.h, mixed, out, out_bias);
+}
+
+// Rows that each continue a text on their own: row r sees the first begins[r] slots of text
+// texts[r], and its own chain's, of which this is number s.start. `s.capacity` is the texts'.
+template <class T>
+Tensor attention_apart_of(const Projection& p, const Tensor& keys, const Tensor& values,
+                          const Tensor& own_keys, const Tensor& own_values, const Tensor& texts,
+                          const Tensor& begins, const Tensor& out, const Optional& out_bias,
+                          const Shape& s) {
+  const int64_t rows = p.h.numel() / p.h.size(-1), room_of_own = own_keys.size(2);
+  const int64_t q_size = s.heads * s.size, all = q_size + 2 * s.groups * s.size;
+  T* k_own = static_cast<T*>(own_keys.data_ptr());
+  T* v_own = static_cast<T*>(own_values.data_ptr());
+  const std::vector<T> projected = project<T>(p, s, [&](int64_t r, const T* k, const T* v) {
+    for (int64_t g = 0; g < s.groups; ++g) {
+      const int64_t slot = ((r * s.groups + g) * room_of_own + s.start) * s.size;
+      std::copy_n(k + g * s.size, s.size, k_own + slot);
+      std::copy_n(v + g * s.size, s.size, v_own + slot);
+    }
+  });
+  std::vector<T> mixed(rows * q_size);
+  const int64_t per_group = s.heads / s.groups;
+  const int64_t* text_of = static_cast<const int64_t*>(texts.data_ptr());
+  const int64_t* begin_of = static_cast<const int64_t*>(begins.data_ptr());
+  torch::stable::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> room;
+    for (int64_t r = begin; r < end; ++r) {
+      // A window of w slots ends with the row's own, which is number s.start of its chain.
+      const int64_t hidden = s.window > 0 ? begin_of[r] + s.start + 1 - s.window : 0;
+      const int64_t low = std::min(std::max<int64_t>(0, hidden), begin_of[r]);
+      const int64_t own_low = std::max<int64_t>(0, hidden - begin_of[r]);
+      for (int64_t g = 0; g < s.groups; ++g) {
+        const int64_t at = ((text_of[r] * s.groups + g) * s.capacity + low) * s.size;
+        const int64_t own = ((r * s.groups + g) * room_of_own + own_low) * s.size;
+        const Stretch<T> text{data<T>(keys) + at, data<T>(values) + at, begin_of[r] - low};
+        const Stretch<T> chain{k_own + own, v_own + own, s.start + 1 - own_low};
+        for (int64_t first = 0; first < per_group; first += QUERIES) {
+          const int64_t head = (g * per_group + first) * s.size;
+          with_queries(std::min<int64_t>(QUERIES, per_group - first), [&](auto count) {
+            attend_apart<T, count>(projected.data() + r * all + head, text, chain, s, room,
+                                   mixed.data() + r * q_size + head);
+          });
+        }
+      }
+    }
+  });
+  return written(p.h, mixed, out, out_bias);
 }
 
 template <class T>
@@ -509,11 +635,26 @@ Tensor attention(
     Optional qkv_bias, Optional q_norm, Optional k_norm, int64_t head_norm_kind, double head_eps,
     Optional cos, Optional sin, Tensor keys, Tensor values, Tensor out, Optional out_bias,
     int64_t heads, int64_t start, int64_t window, double scale, double softcap) {
-  Shape shape{heads,          keys.size(1), keys.size(3), start, keys.size(2), window,
-              float(scale),   float(softcap)};
+  const Shape shape{heads,        keys.size(1), keys.size(3), start, keys.size(2), window,
+                    float(scale), float(softcap)};
+  const Projection from{h,      norm,   norm_bias,      norm_kind, eps, qkv, qkv_bias,
+                        q_norm, k_norm, head_norm_kind, head_eps,  cos, sin};
   auto run = narrow(h) ? attention_of<Half> : attention_of<float>;
-  return run(h, norm, norm_bias, norm_kind, eps, qkv, qkv_bias, q_norm, k_norm, head_norm_kind,
-             head_eps, cos, sin, keys, values, out, out_bias, shape);
+  return run(from, keys, values, out, out_bias, shape);
+}
+
+Tensor attention_apart(
+    Tensor h, Optional norm, Optional norm_bias, int64_t norm_kind, double eps, Tensor qkv,
+    Optional qkv_bias, Optional q_norm, Optional k_norm, int64_t head_norm_kind, double head_eps,
+    Optional cos, Optional sin, Tensor keys, Tensor values, Tensor own_keys, Tensor own_values,
+    Tensor texts, Tensor begins, Tensor out, Optional out_bias, int64_t heads, int64_t depth,
+    int64_t window, double scale, double softcap) {
+  const Shape shape{heads,        keys.size(1), keys.size(3), depth, keys.size(2), window,
+                    float(scale), float(softcap)};
+  const Projection from{h,      norm,   norm_bias,      norm_kind, eps, qkv, qkv_bias,
+                        q_norm, k_norm, head_norm_kind, head_eps,  cos, sin};
+  auto run = narrow(h) ? attention_apart_of<Half> : attention_apart_of<float>;
+  return run(from, keys, values, own_keys, own_values, texts, begins, out, out_bias, shape);
 }
 
 Tensor mlp(
@@ -547,6 +688,12 @@ STABLE_TORCH_LIBRARY(selfspec, m) {
       "Tensor? cos, Tensor? sin, Tensor(a!) keys, Tensor(b!) values, Tensor out, Tensor? out_bias, "
       "int heads, int start, int window, float scale, float softcap) -> Tensor");
   m.def(
+      "attention_apart(Tensor h, Tensor? norm, Tensor? norm_bias, int norm_kind, float eps, "
+      "Tensor qkv, Tensor? qkv_bias, Tensor? q_norm, Tensor? k_norm, int head_norm_kind, "
+      "float head_eps, Tensor? cos, Tensor? sin, Tensor keys, Tensor values, "
+      "Tensor(a!) own_keys, Tensor(b!) own_values, Tensor texts, Tensor begins, Tensor out, "
+      "Tensor? out_bias, int heads, int depth, int window, float scale, float softcap) -> Tensor");
+  m.def(
       "mlp(Tensor h, Tensor? norm, Tensor? norm_bias, int norm_kind, float eps, Tensor up, "
       "Tensor? up_bias, bool gated, int activation, Tensor down, Tensor? down_bias) -> Tensor");
 }
@@ -555,5 +702,6 @@ STABLE_TORCH_LIBRARY_IMPL(selfspec, CPU, m) {
   m.impl("linear", TORCH_BOX(&linear));
   m.impl("norm", TORCH_BOX(&norm));
   m.impl("attention", TORCH_BOX(&attention));
+  m.impl("attention_apart", TORCH_BOX(&attention_apart));
   m.impl("mlp", TORCH_BOX(&mlp));
 }

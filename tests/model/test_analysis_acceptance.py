@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -186,6 +186,36 @@ def test_plans_scored_together_are_scored_as_alone(name):
     for plan, table in zip(plans, together, strict=True):
         alone = predictor.table(plan, depth=3)
         assert all(map(torch.equal, table.given, alone.given))
+
+
+@pytest.mark.parametrize(
+    ("rule", "temperature", "confidence"),
+    [
+        ("coupled", 0.0, None),
+        ("coupled", 0.9, None),
+        ("coupled", 0.9, 0.05),
+        ("rejection", 0.9, None),
+    ],
+)
+@pytest.mark.parametrize("plan", ["m2", "a2-3,m1", "1-2"])
+def test_following_only_the_rounds_that_one_k_begins_changes_no_count(
+    rule, temperature, confidence, plan
+):
+    engine = soft("llama")
+    options = {} if confidence is None else {"confidence": confidence}
+    sampling = Sampling(temperature=temperature)
+    predictor, _ = predictor_for(engine, sampling=sampling, rule=rule, **options)
+    plan = SkipPlan.parse(plan, engine.n_layers)
+    every = predictor.table(plan, depth=4)
+    for k in (1, 2, 4):
+        only = predictor.table(plan, depth=4, k=k)
+        assert asdict(only.walk(k)) == pytest.approx(asdict(every.walk(k)), rel=1e-6)
+        with pytest.raises(ValueError, match=f"rounds of k = {k}"):
+            only.walk(3)
+    rounds = sum(int(begun.sum()) for begun in only.begun)  # of k = 4, the last one
+    assert rounds < sum(map(len, every.given)) or rule == "rejection"
+    assert rounds >= every.walk(4).rounds - 1e-9
+    assert len(only.by_depth()) == 4
 
 
 def test_a_round_restarts_after_a_rejection():

@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from analysis.chains import Chains
+from analysis.reference import Reference, Text
 from selfspec_core.cache import KVCache
 from selfspec_core.decoder import ResidualDecoder, Rows
 from selfspec_core.engine import Engine
@@ -329,3 +331,33 @@ def test_a_tied_embedding_is_held_once_and_reads_the_same(dtype):
     assert torch.equal(embedding(text), weight[text])
     assert torch.equal(copy.deepcopy(model).model.embed_tokens.weight, weight)
     assert torch.equal(model.state_dict()["model.embed_tokens.weight"], weight)
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "smollm3-sliding", "mistral", "qwen3", "phi3", "gemma2", "gemma3", "olmo2"]
+)
+def test_rows_that_continue_a_text_on_their_own_are_the_eager_ones(name):
+    """Drafts over a text (analysis/chains.py): padded and masked eagerly, row by row natively."""
+    texts = [Text(tuple(ids(20).tolist()), 6), Text(tuple(ids(31).tolist()[11:]), 9)]
+    plans = [SkipPlan.parse(plan, 4) for plan in ("a1,m2", "2")]
+    starts = torch.tensor([[0, 2, 5, 9], [1, 3, 4, 6]])
+    counted = torch.tensor([[True, True, False, True], [True, True, True, True]])
+    order = torch.tensor([[3, 0], [1, 2]])
+    streams = []
+    for compiled in (False, True):
+        decoder = ResidualDecoder(wide(name))
+        if compiled:
+            make_compiled(decoder)
+        with torch.inference_mode():
+            for group in (plans[:1], plans):
+                copies = len(group)
+                chains = Chains(Reference(decoder, texts), group)
+                begun, rows = starts.repeat(copies, 1), counted.repeat(copies, 1)
+                streams.append(chains.step(begun, 0, rows)[rows])
+                kept = chains.kept(order.repeat(copies, 1))
+                begun = begun.gather(-1, order.repeat(copies, 1))
+                rows = torch.ones_like(begun, dtype=torch.bool)
+                streams += [kept.step(begun, depth, rows)[rows] for depth in (1, 2)]
+    eager, native = streams[: len(streams) // 2], streams[len(streams) // 2 :]
+    for expected, got in zip(eager, native, strict=True):
+        torch.testing.assert_close(got, expected, rtol=2e-4, atol=2e-4)

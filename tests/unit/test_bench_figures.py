@@ -8,14 +8,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench import compare as comparing
 from bench import llama_cpp
 from bench.compare import interleaved
 from bench.compare_command import chosen_systems
 from bench.figures import Item, bootstrap, broken_down, equal_share, figures
 from bench.prompts import read_categorised
 from bench.report import markdown, page
-from bench.systems import SYSTEMS, Written
+from bench.systems import ROWS, SYSTEMS, Written, fastest
 from selfspec_core.prompts import PromptsError
+from ui import compare_choice
 
 
 def item(prompt: int = 0, **values) -> Item:
@@ -28,6 +30,27 @@ def item(prompt: int = 0, **values) -> Item:
         **values,
     }
     return Item(prompt, **given)
+
+
+@pytest.mark.parametrize(
+    ("one", "four", "rows"),
+    [
+        ((1.0, 1.0, 1.0), (1.1, 1.1, 1.1), 1),
+        ((1.0, 1.0, 1.0), (0.8, 0.8, 0.8), 4),
+        ((1.0, 1.0, 1.0), (0.99, 0.98, 0.99), 1),  # noise
+        ((1.0, 2.0, 1.0), (0.8, 1.6, 1.1), 4),  # a machine that slows down slows both
+        ((1.0, 1.0, 3.0), (1.1, 1.1, 1.1), 1),  # one slow run decides nothing
+    ],
+)
+def test_plain_decoding_takes_more_rows_only_where_that_is_faster_for_sure(one, four, rows):
+    assert fastest({1: one, 4: four}) == rows
+
+
+def test_the_page_expects_what_a_comparison_writes_before_it_measures():
+    assert (
+        comparing.ROWS_REPEATS * comparing.ROWS_TOKENS * len(ROWS)
+    ) == compare_choice._ROWS_TOKENS
+    assert compare_choice._WARM_UP_TOKENS == comparing.WARM_UP_TOKENS
 
 
 def test_figures_are_medians_of_ratios_on_the_same_prompts():
