@@ -36,7 +36,14 @@
         this.setup.reveal();
         this.fold.focus({ preventScroll: true });
       });
+      this.source = foot.appendChild(el("div", "ss-coach-source"));
       this.why = foot.appendChild(el("p", "ss-hint ss-coach-why", "", { "aria-live": "polite" }));
+      // The page's own button may be far from what the task is about.
+      this.run = words(foot.appendChild(el("button", "ss-coach-run", null, { type: "button" })), "learn.run");
+      this.run.addEventListener("click", () => {
+        SelfSpec.openPanel?.("decode");
+        document.querySelector("#run:not([disabled])")?.click();
+      });
       this.next = foot.appendChild(el("button", "ss-coach-next", null, { type: "button" }));
       this.next.addEventListener("click", () => this.go(this.at + 1));
       root.addEventListener("keydown", (event) => {
@@ -111,9 +118,17 @@
 
     _keep(state) {
       const { steps, id } = this.lesson;
-      const asked = steps.map((step, i) => (step.kind === "predict" ? i : null)).filter((i) => i != null);
-      const whole = steps.every((_, i) => state.seen.includes(i)) && asked.every((i) => Object.hasOwn(state.answers, i));
-      learn.progress.keep(id, { ...state, done: state.done || (whole && state.at >= steps.length) });
+      const whole = state.at >= steps.length && this._lost(state) < 0;
+      learn.progress.keep(id, { ...state, done: state.done || whole });
+    }
+
+    /** The first step that isn't done: read, predicted, or answered rightly; −1 if all are. */
+    _lost({ seen, answers }) {
+      const asked = {
+        predict: (i) => Object.hasOwn(answers, i),
+        quiz: (i, { choices }) => choices[answers[i]]?.right === true,
+      };
+      return this.lesson.steps.findIndex((step, i) => !seen.includes(i) || !(asked[step.kind]?.(i, step) ?? true));
     }
 
     _choose(choice) {
@@ -150,6 +165,7 @@
       this.fell = this.at;
       this._draw();
       this.next.classList.add("ss-ready");
+      if (this.step.look) this.setup.outline(this.step.look);
     }
 
     /** A model that is there by now makes a task live; one that is gone shows what was recorded. */
@@ -181,6 +197,8 @@
       this.next.hidden = false;
       this.next.classList.remove("ss-ready");
       this.why.textContent = "";
+      this.source.replaceChildren(...[learn.source(step)].filter(Boolean));
+      this.run.hidden = !(step?.done?.event === "run" && isLive());
       if (!step) return this._drawEnd();
       const parts = { read: "_read", predict: "_predict", try: "_try", quiz: "_quiz" };
       this.body.replaceChildren(this._heading(t("learn.step_n", { n: at + 1, of: n, kind: t(`learn.kind.${step.kind}`) })), ...this[parts[step.kind]](step));
@@ -272,8 +290,8 @@
 
     _drawEnd() {
       const { lesson } = this;
-      const { done, seen, answers } = learn.progress.of(lesson.id);
-      const lost = lesson.steps.findIndex((step, i) => !seen.includes(i) || (step.kind === "predict" && !Object.hasOwn(answers, i)));
+      const { done, ...state } = learn.progress.of(lesson.id);
+      const lost = this._lost(state);
       const parts = [this._heading(t("learn.take_home")), learn.line(el("p", "ss-takeaway"), lesson.takeaway)];
       if (!done && lost >= 0) {
         const line = el("p", "ss-hint", `${t("learn.not_yet")} `);
@@ -309,8 +327,9 @@
       this.dots.replaceChildren();
       this.body.replaceChildren(this._heading(t("learn.no_lesson_named", { id })));
       this.back.disabled = true;
-      this.next.hidden = true;
+      this.next.hidden = this.run.hidden = this.where.hidden = true;
       this.why.textContent = "";
+      this.source.replaceChildren();
     }
   }
 

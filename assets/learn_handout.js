@@ -4,9 +4,12 @@
   "use strict";
   const SelfSpec = window.SelfSpec;
   const { el, t, learn } = SelfSpec;
-  const { spoken, paragraphs, line, figures } = learn;
+  const { spoken, paragraphs, line } = learn;
 
   const LETTERS = "ABCDEFGH";
+
+  /** Figures, and where they are from. */
+  const figures = (step) => [...learn.figures(step), learn.source(step)].filter(Boolean);
 
   /** Choices with boxes to tick, or with the right one named. */
   function choices(list, step) {

@@ -6,6 +6,7 @@
   const { learn } = SelfSpec;
 
   const OUTLINED = "data-ss-outlined"; // an attribute, since Gradio writes its classes anew
+  const COVERED = "data-ss-covered"; // would give an answer away
   const FOLDED = ["more", "policy", "verify", "threshold", "confidence"];
   const BUSY = ["running", "waiting", "measuring"];
   const NARROW = "(max-width: 700px)"; // as in learn.css
@@ -96,6 +97,7 @@
     async leave(panel) {
       this.turn += 1;
       this.outline(null);
+      await this._cover([]);
       const { before } = this;
       this.before = null;
       if (!before) return;
@@ -112,11 +114,12 @@
       if (panel ?? before.panel) SelfSpec.openPanel?.(panel ?? before.panel);
     }
 
-    /** Show what a step wants: {panel, view, settings, trace, at, race, outline}. */
+    /** Show what a step wants: {panel, view, settings, trace, at, race, outline, hide}. */
     async show(show) {
       const turn = (this.turn += 1);
       const over = () => turn !== this.turn;
       this.outline(null);
+      await this._cover(show.hide ?? []);
       await withValues(set(show.settings ?? {}));
       if (show.panel) SelfSpec.openPanel?.(show.panel);
       if (show.trace) await this._trace(show.trace, over);
@@ -154,6 +157,14 @@
       views.step.go((at.round ?? at.token) - 1);
     }
 
+    /** Cover parts of the page, and uncover all others. */
+    async _cover(names) {
+      for (const element of document.querySelectorAll(`[${COVERED}]`)) element.removeAttribute(COVERED);
+      if (!names.length) return;
+      const { anchors } = await learn.index();
+      for (const element of document.querySelectorAll(names.map((name) => anchors[name]).join())) element.setAttribute(COVERED, "");
+    }
+
     /** Draw a line around a part of the page and bring it into sight; null takes it away. */
     async outline(name, over = () => false) {
       for (const element of document.querySelectorAll(`[${OUTLINED}]`)) element.removeAttribute(OUTLINED);
@@ -183,17 +194,17 @@
     const step = lesson.steps[at];
     const before = lesson.steps.slice(0, at).flatMap((past) => [past.before, past.show]);
     const now = {
-      predict: () => [step.before, revealed ? step.show : null],
+      predict: () => [step.before, revealed ? (step.show ?? {}) : null], // {}: nothing is covered any more
       try: () => [step.show, live ? null : step.recorded?.show],
     }[step?.kind]?.() ?? [step?.show];
     const merged = { settings: {} };
     for (const show of [lesson.enter, ...before, ...now].filter(Boolean)) {
       const { settings, ...rest } = show;
       if (show.trace) merged.at = merged.race = undefined; // they belong to a trace
-      Object.assign(merged, { outline: undefined }, rest);
+      Object.assign(merged, { outline: undefined, hide: undefined }, rest);
       Object.assign(merged.settings, settings);
     }
-    if (at > 0 && !now.some(Boolean)) merged.outline = undefined;
+    if (at > 0 && !now.some(Boolean)) merged.outline = merged.hide = undefined;
     // A link of a class list brings a prompt and a seed of one's own, for what one runs oneself.
     if (live && step?.kind === "try") Object.assign(merged.settings, own);
     return merged;

@@ -121,15 +121,18 @@
   let byWords = null; // text in the page's language → [entry, key]
 
   function mark(id, key) {
-    const button = el("button", "ss-term-mark", null, { type: "button", "aria-haspopup": "dialog", "aria-expanded": "false" });
+    // No <button>: a line may break before one, which left the mark alone on the next line.
+    const button = el("span", "ss-term-mark", null, { role: "button", tabindex: "0", "aria-haspopup": "dialog", "aria-expanded": "false" });
     button.dataset.term = id;
     words(button, "learn.what_is", { label: { key } }, "aria-label");
     words(button, "learn.what_is", { label: { key } }, "title");
-    button.addEventListener("click", (event) => {
+    const act = (event) => {
       event.preventDefault(); // the label around it, or the fold, means something else
       event.stopPropagation();
       open(id, button);
-    });
+    };
+    button.addEventListener("click", act);
+    button.addEventListener("keydown", (event) => ["Enter", " "].includes(event.key) && act(event));
     return button;
   }
 

@@ -12,7 +12,7 @@
 
   /** How a figure's value is written. */
   function written(figure) {
-    const { value, digits } = figure;
+    const { value, digits } = figure[SelfSpec.language] ?? figure; // counted otherwise there
     if (typeof value === "boolean") return t(value ? "learn.yes" : "learn.no");
     if (typeof value === "string") return value.trim().replaceAll("\n", "⏎") || "␣";
     return Number.isInteger(value) && digits == null ? String(value) : value.toFixed(digits ?? 2);
@@ -27,11 +27,17 @@
       const [whole, term, words, emphasis, code, place] = found;
       if (term) host.append(SelfSpec.termLink(term, words ?? term));
       else if (emphasis) inline(host.appendChild(el("em")), emphasis, figures);
-      else if (code) inline(host.appendChild(el("code", "", null, { translate: "no" })), code, figures);
+      else if (code) inlineCode(host, code, figures);
       else host.append(filled(figures[place], whole));
     }
     host.append(line.slice(from));
     return host;
+  }
+
+  /** A plan is no place for a line to break; a command may be. */
+  function inlineCode(host, text, figures) {
+    const code = inline(host.appendChild(el("code", "", null, { translate: "no" })), text, figures);
+    if (!code.textContent.includes(" ")) code.classList.add("ss-whole");
   }
 
   function filled(figure, whole) {
@@ -77,10 +83,10 @@
     return root;
   }
 
-  /** Where figures are from: each command once, with its date and machine. */
-  function source(figures) {
+  /** Where a step's figures are from: each command once, with its date and machine; null for none. */
+  function source(step) {
     const known = new Map();
-    for (const { recorded } of figures) if (recorded?.command) known.set(JSON.stringify(recorded), recorded);
+    for (const { recorded } of step?.figures ?? []) if (recorded?.command) known.set(JSON.stringify(recorded), recorded);
     if (!known.size) return null;
     const root = el("p", "ss-hint ss-learn-source", t("learn.recorded"));
     for (const { command, date, machine } of known.values()) {
@@ -88,18 +94,19 @@
       const more = [date, typeof machine === "string" ? machine : say(machine)].filter(Boolean).join(", ");
       if (more) root.append(" ", el("span", "", `(${more})`, { translate: "no" }));
     }
+    root.title = root.textContent; // where there is no room for all of it
     return root;
   }
 
-  /** What a step shows of its figures: tiles, charts, and where they are from. */
+  /** What a step shows of its figures: tiles and charts. */
   function figures(step) {
     const all = step?.figures ?? [];
     const tiles = all.filter(({ name, label, hidden }) => name && label && !hidden);
     const parts = all.filter(({ chart }) => chart).map(bars);
     if (tiles.length) parts.unshift(el("dl", "ss-learn-figures"));
     for (const figure of tiles) parts[0].append(tile(figure));
-    return [...parts, source(all)].filter(Boolean);
+    return parts;
   }
 
-  Object.assign(SelfSpec.learn, { spoken, written, paragraphs, line, figures });
+  Object.assign(SelfSpec.learn, { spoken, written, paragraphs, line, figures, source });
 })();

@@ -55,7 +55,8 @@
       const before = trace.run;
       const view = { flush: () => trace.run > before && run() && tell(run()) };
       trace.views.push(view);
-      return () => trace.views.splice(trace.views.indexOf(view), 1);
+      // A new list: the trace may be telling its views at this moment, and may be asked twice.
+      return () => (trace.views = trace.views.filter((other) => other !== view));
     },
     toggle(tell) {
       const strip = document.querySelector("#layers");

@@ -40,6 +40,7 @@ ANCHORS: dict[str, str] = {
     "heatmap": "#layers-panel .lp-main",
     "bars": "#layers-panel .lp-more",
     "compute": "#layers-panel .lp-head button",
+    "ranks": "#layers-panel .lp-facts",
     # Tune
     "suggest": "#tune .ss-card:has(#tune-suggest-go)",
     "curves": "#tune .ss-card:has(#tune-curves-go)",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from selfspec_core.events import TraceError
 
 from .lesson_figures import Figures
 from .lessons import (
@@ -20,12 +24,15 @@ from .lessons import (
     LessonError,
     Predict,
     Step,
+    Term,
     Text,
     Try,
     read_glossary,
-    read_lessons,
+    sort_lessons,
 )
 from .recorded import read_recording
+
+log = logging.getLogger("selfspec.ui")
 
 LABELS = LESSONS / "labels.json"
 """Which words of the page lead to which entry of the glossary: entry → keys of the dictionary."""
@@ -36,20 +43,33 @@ _TERM = re.compile(r"\[\[([^\]|]+)(?:\|[^\]]+)?\]\]")
 class Book:
     """Lessons, glossary and recorded traces of one folder each; all is read and checked at once.
 
+    A lesson that can't be used is left out, and the others are there all the same.
+
     Args:
         lessons: the folder of the lessons, `glossary.json` and `figures.json`.
         traces: the folder of the recorded traces.
 
-    Raises:
-        LessonError: anything in it can't be used; the message names file and field.
+    Attributes:
+        lessons: those that can be shown, by their names.
+        terms: the glossary; empty where its file can't be used.
+        left_out: file → what is wrong in it, with file and field.
     """
 
     def __init__(self, lessons: Path = LESSONS, traces: Path = LESSON_TRACES) -> None:
-        self._folder, self._traces = lessons, traces
-        self.lessons = {lesson.id: lesson for lesson in read_lessons(lessons)}
-        self.terms = read_glossary(lessons)
+        self._traces = traces
+        found, self.left_out = sort_lessons(lessons)
+        self.terms = self._read_terms(lessons)
         figures = Figures(lessons, traces)
-        self._told = {name: self._tell(lesson, figures) for name, lesson in self.lessons.items()}
+        self.lessons: dict[str, Lesson] = {}
+        self._told: dict[str, dict[str, Any]] = {}
+        for lesson in found:
+            try:
+                self._told[lesson.id] = self._tell(lesson, figures)
+                self.lessons[lesson.id] = lesson
+            except LessonError as error:
+                self.left_out[lesson.file] = str(error)
+        for reason in self.left_out.values():
+            log.error("left out of the lessons: %s", reason)
 
     def index(self) -> dict[str, Any]:
         """What the list of lessons needs, and where on the page outlines go."""
@@ -94,21 +114,34 @@ class Book:
     def _tell(self, lesson: Lesson, figures: Figures) -> dict[str, Any]:
         told = lesson.model_dump(exclude_none=True, by_alias=True)
         for i, (step, shown) in enumerate(zip(lesson.steps, told["steps"], strict=True)):
-            at = f"{lesson.number:02d}-{lesson.id}.json: steps.{i}"
-            try:
+            with _said_of(f"{lesson.file}: steps.{i}"):
                 shown["figures"] = [figures.told(figure) for figure in step.figures]
                 if isinstance(step, Predict) and isinstance(step.answer, Binned):
                     shown["answer"] = _answer(step, step.answer, figures)
                 self._check(step)
-            except LessonError as error:
-                raise LessonError(f"{at}: {error}") from None
-        for text in (lesson.title, lesson.goal, lesson.takeaway):
-            self._check_terms(text)
-        for show in lesson.shows():
-            for trace in filter(None, (show.trace, show.race)):
-                if not (self._traces / f"{trace}.ndjson").exists():
-                    raise LessonError(f"{lesson.number:02d}-{lesson.id}.json: no trace “{trace}”")
+        for field in ("title", "goal", "takeaway"):
+            with _said_of(f"{lesson.file}: {field}"):
+                self._check_terms(getattr(lesson, field))
+        for trace in lesson.traces():
+            with _said_of(lesson.file):
+                self._check_trace(trace)
         return told
+
+    def _read_terms(self, folder: Path) -> dict[str, Term]:
+        try:
+            return read_glossary(folder)
+        except LessonError as error:
+            self.left_out["glossary.json"] = str(error)
+            return {}
+
+    def _check_trace(self, name: str) -> None:
+        path = self._traces / f"{name}.ndjson"
+        if not path.exists():
+            raise LessonError(f"no trace “{name}”")
+        try:
+            read_recording(path)
+        except (OSError, TraceError) as error:
+            raise LessonError(f"the trace “{name}” can't be read: {error}") from None
 
     def _check(self, step: Step) -> None:
         """Places are filled and terms are there, in all texts of a step."""
@@ -121,12 +154,23 @@ class Book:
                     raise LessonError(f"{{{lost.pop()}}} has no figure: “{text.en[:40]}…”")
 
     def _check_terms(self, text: Text) -> None:
+        if "glossary.json" in self.left_out:
+            return  # said already, and lessons can be read without it
         for language in ("en", "zh"):
             lost = [
                 name for name in _TERM.findall(getattr(text, language)) if name not in self.terms
             ]
             if lost:
                 raise LessonError(f"the glossary has no “{lost[0]}”: “{text.en[:40]}…”")
+
+
+@contextmanager
+def _said_of(place: str) -> Iterator[None]:
+    """Errors name the file, and the field where there is one."""
+    try:
+        yield
+    except LessonError as error:
+        raise LessonError(f"{place}: {error}") from None
 
 
 def texts(value: Any) -> Iterator[Text]:

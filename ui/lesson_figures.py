@@ -65,6 +65,9 @@ class Figures:
         """A figure or chart as the page shows it: with its values, and where they are from."""
         shown = item.model_dump(exclude_none=True, by_alias=True)
         if isinstance(item, Figure):
+            if item.zh is not None:  # the same number, counted as it is there
+                other = item.model_copy(update={"scale": item.zh.scale})
+                shown["zh"]["value"] = self.value(other)
             return shown | {"value": self.value(item), "recorded": self.recorded(item.source)}
         for row, given in zip(shown["rows"], item.rows, strict=True):
             value = self.value(given)

@@ -54,7 +54,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("out", type=Path, help="the HTML file to write")
     options = parser.parse_args(argv)
     try:
-        page = lesson_page(book())
+        lessons = book()
+        for reason in lessons.left_out.values():
+            print(f"left out: {reason}", file=sys.stderr)
+        page = lesson_page(lessons)
         options.out.write_text(page, encoding="utf-8")
     except (OSError, LessonError, TraceError) as error:
         print(error, file=sys.stderr)

@@ -91,8 +91,13 @@ class At(_Strict):
         return self
 
 
+def _known_anchor(field: str, name: str) -> None:
+    if name not in ANCHORS:
+        raise ValueError(f"{field} “{name}” isn't one of {', '.join(ANCHORS)}")
+
+
 class Show(_Strict):
-    """What stands on the page while a step is open."""
+    """What stands on the page in a step; `hide` covers what would give an answer away."""
 
     panel: Literal["decode", "layers", "tune", "compare"] | None = None
     view: Literal["rounds", "step", "race", "ab"] | None = None
@@ -101,12 +106,22 @@ class Show(_Strict):
     at: At | None = None
     race: Name | None = None
     outline: str | None = None
+    hide: list[str] = []
 
     @checked(mode="after")
     def _outlines_what_is_there(self) -> Show:
-        if self.outline is not None and self.outline not in ANCHORS:
-            raise ValueError(f"outline “{self.outline}” isn't one of {', '.join(ANCHORS)}")
+        if self.outline is not None:
+            _known_anchor("outline", self.outline)
+        for name in self.hide:
+            _known_anchor("hide", name)
         return self
+
+
+class Counted(_Strict):
+    """How a language counts a figure otherwise: 135 million are 1.35 亿."""
+
+    scale: float = 1
+    digits: Annotated[int, Field(ge=0, le=6)] | None = None
 
 
 class Figure(_Strict):
@@ -117,6 +132,7 @@ class Figure(_Strict):
     over: str | None = None
     scale: float = 1
     digits: Annotated[int, Field(ge=0, le=6)] | None = None
+    zh: Counted | None = None
     unit: Text | None = None
     label: Text | None = None
     hidden: bool = False
@@ -209,13 +225,20 @@ class Instead(_Strict):
 
 
 class Try(_Step):
-    """A live task."""
+    """A live task; once it is done, `look` is outlined: where its result stands."""
 
     kind: Literal["try"]
     text: Text
     done: Done
     hint: Text | None = None
+    look: str | None = None
     recorded: Instead | None = None
+
+    @checked(mode="after")
+    def _looks_at_what_is_there(self) -> Try:
+        if self.look is not None:
+            _known_anchor("look", self.look)
+        return self
 
 
 class Choice(_Strict):
@@ -266,6 +289,11 @@ class Lesson(_Strict):
                 found.append(step.recorded.show)
         return [show for show in found if show is not None]
 
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.number:02d}-{self.id}.json"
+
     def traces(self) -> list[str]:
         """Names of the recorded traces that it shows, each once."""
         names = [name for show in self.shows() for name in (show.trace, show.race) if name]
@@ -280,19 +308,37 @@ class Term(_Strict):
     see: list[Name] = []
 
 
+def sort_lessons(folder: Path = LESSONS) -> tuple[list[Lesson], dict[str, str]]:
+    """The lessons of a folder by number, and what is left out of it: file → what is wrong.
+
+    Files of lessons begin with their number (`03-one-round.json`). Of two lessons with one name
+    or number, the second is left out.
+    """
+    lessons: list[Lesson] = []
+    left_out: dict[str, str] = {}
+    for path in sorted(folder.glob("[0-9][0-9]-*.json")):
+        try:
+            lesson = _model(Lesson, path)
+            for field in ("id", "number"):
+                value = getattr(lesson, field)
+                if any(getattr(other, field) == value for other in lessons):
+                    raise LessonError(f"{path.name}: {field} {value!r} is used by two lessons")
+            lessons.append(lesson)
+        except LessonError as error:
+            left_out[path.name] = str(error)
+    return sorted(lessons, key=lambda lesson: lesson.number), left_out
+
+
 def read_lessons(folder: Path = LESSONS) -> list[Lesson]:
-    """All lessons of a folder, by number; their files begin with it (`03-one-round.json`).
+    """All lessons of a folder, by number.
 
     Raises:
         LessonError: a file that can't be used, or two lessons of one name or number.
     """
-    lessons = [_model(Lesson, path) for path in sorted(folder.glob("[0-9][0-9]-*.json"))]
-    for field in ("id", "number"):
-        values = [getattr(lesson, field) for lesson in lessons]
-        twice = {value for value in values if values.count(value) > 1}
-        if twice:
-            raise LessonError(f"{folder.name}: {field} {twice.pop()!r} is used by two lessons")
-    return sorted(lessons, key=lambda lesson: lesson.number)
+    lessons, left_out = sort_lessons(folder)
+    if left_out:
+        raise LessonError("; ".join(left_out.values()))
+    return lessons
 
 
 def read_glossary(folder: Path = LESSONS) -> dict[str, Term]:
@@ -314,10 +360,8 @@ def read_glossary(folder: Path = LESSONS) -> dict[str, Term]:
 
 def _model(kind: type[Lesson], path: Path) -> Lesson:
     lesson = _valid(kind, _json(path), path)
-    if path.stem != f"{lesson.number:02d}-{lesson.id}":
-        raise LessonError(
-            f"{path.name}: id: the file of this lesson is {lesson.number:02d}-{lesson.id}.json"
-        )
+    if path.name != lesson.file:
+        raise LessonError(f"{path.name}: id: the file of this lesson is {lesson.file}")
     return lesson
 
 

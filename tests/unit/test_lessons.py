@@ -81,7 +81,10 @@ WRONG = [
     (lambda x: x["steps"][4]["choices"][0].update(right=True), "01-sample.json: steps.4: Value error, exactly one"),
     (lambda x: x["steps"][0]["text"].update(zh="{nothing}"), "01-sample.json: steps.0: {nothing} has no figure"),
     (lambda x: x["steps"][0]["text"].update(en="[[moon]]"), "01-sample.json: steps.0: the glossary has no “moon”"),
-    (lambda x: x["takeaway"].update(en="[[moon|x]]"), "the glossary has no “moon”"),
+    (lambda x: x["takeaway"].update(en="[[moon|x]]"), "01-sample.json: takeaway: the glossary has no “moon”"),
+    (lambda x: x["title"].update(zh="[[moon|x]]"), "01-sample.json: title: the glossary has no “moon”"),
+    (lambda x: x["goal"].update(en="[[moon]]"), "01-sample.json: goal: the glossary has no “moon”"),
+    (lambda x: x["steps"][2].update(look="moon"), "01-sample.json: steps.2: Value error, look “moon” isn't one of prompt, run"),
     (lambda x: x["enter"].update(trace="absent"), "01-sample.json: no trace “absent”"),
     (lambda x: x["enter"].update(trace="../../README"), "01-sample.json: enter.trace: String should match"),
     (lambda x: x["steps"][0]["figures"][0].update({"from": "trace:welcome:done.nonsense"}), "01-sample.json: steps.0: there is no figure trace:welcome:done.nonsense"),
@@ -94,9 +97,10 @@ WRONG = [
 @pytest.mark.parametrize(("change", "said"), WRONG, ids=[said[-60:] for _, said in WRONG])
 def test_what_is_wrong_is_said_with_file_and_field(folder: Path, change: Any, said: str):
     spoil(folder, change)
-    with pytest.raises(LessonError) as error:
-        Book(folder, TRACES)
-    assert said in str(error.value)
+    left_out = Book(folder, TRACES).left_out
+    assert list(left_out) == ["01-sample.json"]
+    assert left_out["01-sample.json"].startswith("01-sample.json: ")
+    assert said in left_out["01-sample.json"]
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[1]", "\x00", "null", '{"id": 1}'])
@@ -109,8 +113,49 @@ def test_a_file_that_is_no_lesson_is_named(folder: Path, text: str):
 def test_two_lessons_of_one_name_or_number_are_refused(folder: Path):
     text = (folder / "01-sample.json").read_text(encoding="utf-8")
     (folder / "03-sample.json").write_text(text.replace('"number": 1', '"number": 3'))
-    with pytest.raises(LessonError, match="id 'sample' is used by two lessons"):
+    said = "03-sample.json: id 'sample' is used by two lessons"
+    with pytest.raises(LessonError, match=said):
         read_lessons(folder)
+    book = Book(folder, TRACES)
+    assert book.left_out == {"03-sample.json": said}
+    assert book.lessons["sample"].number == 1
+
+
+def test_a_lesson_that_is_bad_is_left_out_and_said_and_the_others_are_served(folder: Path, caplog):
+    spoil(folder, lambda x: x.pop("takeaway"))
+    (folder / "03-cut-off.json").write_text('{"id": "cut', encoding="utf-8")
+    book = Book(folder, TRACES)
+    assert set(book.left_out) == {"01-sample.json", "03-cut-off.json"}
+    assert [record.getMessage() for record in caplog.records] == [
+        f"left out of the lessons: {reason}" for reason in book.left_out.values()
+    ]
+    client = TestClient(Starlette(routes=lesson_routes(lambda: book)))
+    assert [x["id"] for x in client.get("/lessons/index").json()["lessons"]] == ["second"]
+    assert client.get("/lessons/lesson/second").status_code == 200
+    assert client.get("/lessons/lesson/sample").status_code == 404
+    assert client.get("/lessons/trace/welcome").status_code == 200
+    assert client.get("/lessons/glossary").status_code == 200
+    assert "下一课" in lesson_page(book)
+
+
+def test_a_trace_that_cannot_be_read_takes_only_its_lessons_away(folder: Path, tmp_path: Path):
+    (tmp_path / "welcome.ndjson").write_text('{"type": "start"}\n', encoding="utf-8")
+    spoil(
+        folder,
+        lambda x: [x["enter"].pop("trace"), x["steps"][0]["show"].pop("race")],
+        "02-second.json",
+    )
+    book = Book(folder, tmp_path)
+    assert list(book.lessons) == ["second"]
+    assert list(book.left_out) == ["01-sample.json"]
+
+
+def test_lessons_are_there_without_a_glossary_that_can_be_read(folder: Path):
+    (folder / "glossary.json").write_text("[]", encoding="utf-8")
+    book = Book(folder, TRACES)
+    assert list(book.lessons) == ["sample", "second"]
+    assert book.left_out == {"glossary.json": "glossary.json: a JSON object is wanted"}
+    assert book.glossary() == book.labels() == {}
 
 
 def test_an_entry_that_points_nowhere_is_named(folder: Path):
@@ -154,6 +199,9 @@ def test_figures_fold_pick_divide_and_scale(tmp_path: Path):
     for source in ("trace:none:done.tau", "figures:absent", "trace:mine:round.draft_ms:7"):
         with pytest.raises(LessonError):
             value(source)
+    counted = {"name": "x", "from": "figures:forward_ms.5", "zh": {"scale": 0.01, "digits": 2}}
+    told = figures.told(Figure.model_validate(counted))
+    assert (told["value"], told["zh"]["value"], told["zh"]["digits"]) == (12, 0.12, 2)
     with pytest.raises(LessonError, match="isn't a number"):
         value("trace:mine:verdict.text:0.1", scale=2)
 

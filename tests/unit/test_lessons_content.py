@@ -70,6 +70,11 @@ def told(step: Step) -> Iterator[Text]:
 # -- how a lesson goes --------------------------------------------------------------------------
 
 
+def test_no_lesson_is_left_out(the_book: Book) -> None:
+    assert the_book.left_out == {}
+    assert list(the_book.lessons) == list(BY_ID)
+
+
 def test_the_lessons_of_the_issue_are_there_in_order() -> None:
     assert [lesson.number for lesson in LESSONS] == list(range(1, len(LESSONS) + 1))
     assert len(LESSONS) >= 10
@@ -94,6 +99,22 @@ def test_what_a_prediction_shows_while_asking_is_not_what_its_reveal_shows(lesso
             assert step.before != step.show
 
 
+def test_the_page_does_not_show_the_figure_that_is_asked_for(lesson: Lesson) -> None:
+    tiles = {"done.alpha": "alpha", "done.tau": "tau", "baseline.speedup": "speedup"}
+    shown = lesson.enter.trace
+    for step in lesson.steps:
+        before = step.before if isinstance(step, Predict) else None
+        shown = (before and before.trace) or shown
+        asked = getattr(getattr(step, "answer", None), "figure", None)
+        for figure in step.figures:
+            if isinstance(figure, Figure) and figure.name == asked:
+                _, name, field = (figure.source + "::").split(":")[:3]
+                if name == shown and field in tiles:
+                    assert before is not None
+                    assert tiles[field] in before.hide
+        shown = (step.show and step.show.trace) or shown
+
+
 def test_a_lesson_ends_with_one_sentence_to_take_home(lesson: Lesson) -> None:
     assert len(re.findall(r"[.!?](?:\s|$)", lesson.takeaway.en)) == 1
     assert lesson.takeaway.en.endswith(".")
@@ -111,6 +132,12 @@ def test_a_lesson_takes_three_to_five_minutes_in_both_languages(lesson: Lesson) 
     minutes = words / WORDS_A_MINUTE + doing, characters / CHARACTERS_A_MINUTE + doing
     assert 3 <= min(minutes) <= max(minutes) <= 5
     assert lesson.minutes == round(max(minutes))
+
+
+def test_a_task_says_where_its_result_stands(lesson: Lesson) -> None:
+    for step in lesson.steps:
+        if isinstance(step, Try) and step.done.event == "run":
+            assert step.look is not None
 
 
 def test_a_lesson_lets_people_do_something_and_says_what_without_a_model(lesson: Lesson) -> None:
@@ -214,6 +241,20 @@ def test_figures_are_numbers_that_can_be_shown(lesson: Lesson, the_book: Book) -
             assert all(isinstance(n, str) or math.isfinite(n) for n in numbers)
             assert figure["recorded"]["command"].startswith("python -m ")
             assert figure["recorded"]["date"]
+
+
+def test_large_numbers_are_counted_in_chinese_as_chinese_counts(the_book: Book) -> None:
+    for lesson in LESSONS:
+        for step, given in zip(lesson.steps, the_book.lesson(lesson.id)["steps"], strict=True):
+            assert not re.search(r"\}\s*(?:百万|千万)", " ".join(t.zh for t in told(step)))
+            for figure in (f for f in given.get("figures", []) if "zh" in f):
+                where = re.search(
+                    rf"\{{{figure['name']}\}} (.)", " ".join(t.zh for t in told(step))
+                )
+                assert where
+                units = {"万": 1e4, "亿": 1e8}
+                in_english = figure["value"] * 1e6  # "million"
+                assert math.isclose(figure["zh"]["value"] * units[where[1]], in_english)
 
 
 def test_figures_say_machine_model_date_and_command() -> None:

@@ -27,7 +27,8 @@ PLAN = "#plan textarea, #plan input"
 
 @pytest.fixture
 def open_learn(browser: Any, app: Any) -> Iterator[Any]:
-    """Opens the page with a fragment; its lessons are the samples. Fails on an error in the page."""
+    """Opens the page with a fragment; its lessons are the samples, unless `real` ones are wanted.
+    Fails on an error in the page."""
     contexts, errors = [], []
 
     def answer(route: Any) -> None:
@@ -43,12 +44,18 @@ def open_learn(browser: Any, app: Any) -> Iterator[Any]:
         route.fulfill(status=200, body=body, content_type="application/json")
 
     def open_page(
-        fragment: str = "panel=learn", query: str = "", *, stored: str = "", **options: Any
+        fragment: str = "panel=learn",
+        query: str = "",
+        *,
+        stored: str = "",
+        real: bool = False,
+        **options: Any,
     ) -> Any:
         defaults = {"viewport": {"width": 1280, "height": 800}, "reduced_motion": "reduce"}
         context = browser.new_context(**{**defaults, **options})
         contexts.append(context)
-        context.route("**/lessons/**", answer)
+        if not real:
+            context.route("**/lessons/**", answer)
         if stored:
             keep = f"localStorage.setItem('selfspec-lessons', {json.dumps(stored)})"
             context.add_init_script(keep)
@@ -137,14 +144,20 @@ def test_live_tasks_notice_what_is_done_and_the_lesson_ends_with_a_sentence(open
     page.wait_for_function("document.querySelector('#seed input').value === '5'")  # its own
     assert "Your own seed here is 5" in page.locator(BODY).inner_text()
     page.wait_for_selector("#run[data-ss-outlined]")
-    page.click("#run")
+    views = page.evaluate("SelfSpec.trace.views.length")
+    page.click(".ss-coach-run")
     page.wait_for_selector(".ss-try-status.ss-done")
+    page.wait_for_selector(".ss-figure-tau[data-ss-outlined]")  # where the result stands
     start = Stage(page).event("start")
     assert (start["seed"], start["k"], start["max_new_tokens"]) == (5, 3, 12)
     page.click(NEXT)
     at_step(page, 4)
     shows(page, "welcome")
+    # Watching a run, and ceasing to, leaves the stage as it was.
+    assert page.evaluate("SelfSpec.trace.views.length") == views - 1
+    assert page.locator(".ss-state").first.inner_text() == "Recorded"
     assert page.locator(".ss-done").count() == 0
+    assert not page.locator(".ss-coach-run").is_visible()
     page.click("#ss-tab-step")
     page.wait_for_selector(".ss-try-status.ss-done")
     page.click(NEXT)
@@ -156,7 +169,10 @@ def test_live_tasks_notice_what_is_done_and_the_lesson_ends_with_a_sentence(open
     page.click(NEXT)
     page.wait_for_selector(".ss-takeaway")
     assert page.locator(".ss-takeaway").inner_text().startswith("The draft proposes")
-    # Steps 1 and 2 were skipped, so it isn't done yet.
+    # Steps 1 and 2 were skipped, so it isn't done yet; nor would it be with a wrong answer.
+    page.get_by_role("button", name="Back", exact=True).click()
+    page.locator(".ss-choice").nth(0).click()
+    page.click(NEXT)
     page.get_by_role("button", name="Go to step 1").click()
     at_step(page, 1)
     page.click(NEXT)
@@ -164,6 +180,9 @@ def test_live_tasks_notice_what_is_done_and_the_lesson_ends_with_a_sentence(open
     for n in (3, 4, 5):
         page.click(NEXT)
         at_step(page, n)
+    page.click(NEXT)
+    page.get_by_role("button", name="Go to step 5").click()
+    page.locator(".ss-choice").nth(1).click()
     page.click(NEXT)
     page.wait_for_selector(".ss-takeaway")
     assert page.evaluate("SelfSpec.learn.progress.of('sample').done") is True
@@ -182,6 +201,34 @@ def test_live_tasks_notice_what_is_done_and_the_lesson_ends_with_a_sentence(open
     page.get_by_role("button", name="All lessons").click()
     page.wait_for_selector('[data-lesson="sample"].ss-lesson-done')
     assert page.evaluate("SelfSpec.stage.views.ab.pinned") is None
+
+
+def test_a_reload_in_a_lesson_goes_on_from_its_card_or_as_the_link_says(open_learn):
+    page = open_learn("panel=learn")
+    page.locator('[data-lesson="sample"] button').click()
+    at_step(page, 1)
+    page.click(NEXT)
+    page.get_by_role("button", name="more than 90%").click()
+    page.wait_for_selector(".ss-verdict-line.ss-wrong")
+    page.reload()
+    page.wait_for_selector('.ss-model[data-state="ready"]')
+    assert not page.locator(".ss-coach").is_visible()
+    assert page.locator("[data-ss-outlined]").count() == 0
+    page.locator('[data-lesson="sample"]').get_by_role("button", name="Go on").click()
+    at_step(page, 2)
+    assert page.locator(".ss-verdict-line.ss-wrong").is_visible()
+    shows(page, "welcome")
+    page.evaluate("location.hash = 'panel=learn&lesson=sample&step=3&seed=9'")
+    at_step(page, 3)
+    page.click(NEXT)
+    at_step(page, 4)
+    page.reload()
+    at_step(page, 3)
+    shows(page, "welcome")
+    page.wait_for_function("document.querySelector('#seed input').value === '9'")
+    page.get_by_role("button", name="Back", exact=True).click()
+    at_step(page, 2)
+    assert page.locator(".ss-verdict-line.ss-wrong").is_visible()
 
 
 def test_a_lesson_by_keyboard_alone(open_learn):
@@ -280,7 +327,7 @@ def test_the_teacher_s_links_class_list_and_handout(open_learn, app):
     assert rows[2][1:3] == ["41", "two foxes"]
     page.fill('[data-class="names"]', "30")
     assert links.count() == 30
-    page.evaluate("window.print = () => (window.printed = true)")
+    page.evaluate("() => void (window.print = () => (window.printed = true))")
     page.click('[data-teacher="print"]')
     page.wait_for_function("window.printed")
     page.emulate_media(media="print")
@@ -321,6 +368,18 @@ def test_hostile_links_and_stored_answers_do_nothing(open_learn):
     assert page.evaluate("window.owned") is None
 
 
+# Marks of the glossary that stand on another line than the end of their words.
+MARKS_ALONE = """() => [...document.querySelectorAll('.ss-term-mark')].filter((mark) => {
+  const text = mark.previousSibling;
+  if (!mark.offsetParent || text?.nodeType !== Node.TEXT_NODE) return false;
+  const range = document.createRange();
+  range.selectNodeContents(text);
+  const last = [...range.getClientRects()].at(-1);
+  const middle = mark.getBoundingClientRect();
+  return middle.top > last.bottom || middle.bottom < last.top;
+}).map((mark) => mark.parentElement.textContent)"""
+
+
 def test_a_narrow_page_has_the_coach_above_its_panel_and_no_sideways_scrolling(open_learn):
     page = open_learn("panel=learn&lesson=sample", viewport={"width": 375, "height": 700})
     at_step(page, 1)
@@ -333,6 +392,8 @@ def test_a_narrow_page_has_the_coach_above_its_panel_and_no_sideways_scrolling(o
     strip = "document.querySelector('#layers .ss-strip').getBoundingClientRect()"
     page.wait_for_function(f"{strip}.top < innerHeight && {strip}.bottom > 60")
     page.get_by_role("button", name="Show the lesson").click()
+    page.wait_for_selector("#k .ss-term-mark")
+    assert page.evaluate(MARKS_ALONE) == []
     page.evaluate("SelfSpec.openPanel('learn')")
     page.wait_for_selector(".ss-lesson")
     for part in ("glossary", "teacher"):
@@ -366,6 +427,38 @@ def test_nothing_is_inaccessible_or_left_in_english(open_learn, lang, theme):
     page.locator("#k .ss-term-mark").click()
     page.wait_for_selector(".ss-term-card h3")
     assert serious(page) == []
+
+
+def test_every_lesson_is_accessible_in_both_languages_and_themes(open_learn):
+    """Those that come with the studio, where a prediction is revealed; and the teacher's page."""
+    page = open_learn("panel=learn", real=True)
+    page.click("#ss-learn-tab-teacher")
+    page.fill('[data-class="names"]', "2")
+    page.locator(".ss-links summary").first.click()
+    page.wait_for_selector(".ss-link-setting")
+    looks = [(lang, dark) for lang in ("en", "zh") for dark in ("false", "true")]
+
+    def look(context: str) -> None:
+        for lang, dark in looks:
+            page.evaluate(
+                f"SelfSpec.setLanguage('{lang}'); document.body.classList.toggle('dark', {dark})"
+            )
+            assert serious(page, context=context) == [], (context, lang, dark)
+        assert english(page) == [], context
+
+    look("#learn")
+    # The panels have tests of their own, and show an English text here.
+    page.evaluate("document.querySelector('#panels').style.visibility = 'hidden'")
+    for name, lesson in book().lessons.items():
+        at = next(i for i, step in enumerate(lesson.steps) if step.kind == "predict")
+        page.evaluate("([name, at]) => SelfSpec.startLesson(name, at)", [name, at + 1])
+        page.wait_for_function(
+            "at => document.querySelectorAll('.ss-coach-dots i')[at]?.className === 'ss-here'",
+            arg=at,
+        )
+        page.locator(".ss-choice").first.click()
+        page.wait_for_selector(".ss-verdict-line")
+        look(".ss-coach")
 
 
 def test_the_offline_file_plays_every_lesson_with_the_network_off(browser, tmp_path):
@@ -428,7 +521,9 @@ def test_every_real_lesson_plays_to_its_end_in_the_offline_file(browser, tmp_pat
                 )
                 if step.kind in ("predict", "quiz"):
                     assert not page.locator(NEXT).is_visible()
-                    right = book().lesson(name)["steps"][at].get("answer", 0)
+                    told = book().lesson(name)["steps"][at]
+                    choices = enumerate(told["choices"])
+                    right = told.get("answer", next((i for i, c in choices if c.get("right")), 0))
                     page.locator(".ss-choice").nth(right).click()
                     page.wait_for_selector(".ss-verdict-line")
                 said = page.locator(BODY).inner_text()
