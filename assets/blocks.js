@@ -4,6 +4,8 @@
   "use strict";
   const SelfSpec = window.SelfSpec;
   const FULL = 48; // elements of a block, before it ends with a line
+  const PIECE = 4 * FULL; // elements that are put into blocks at once
+  const SLICE_MS = 12;
 
   class Blocks {
     constructor(list) {
@@ -14,57 +16,77 @@
     }
 
     clear() {
-      this.list.replaceChildren();
-      this._begin();
+      this.turn = (this.turn ?? 0) + 1;
+      this.list.replaceChildren(block());
     }
 
     append(element) {
-      this.last.append(element);
+      this.list.lastElementChild.append(element);
     }
 
-    /** End the last block where its last line begins, once it is long enough. */
+    /** End the last block where lines end, once it is long enough. */
     split() {
-      while (this.last.childElementCount > FULL && this.last.offsetParent) {
-        const at = this._lineStart([...this.last.children]);
-        if (!at) return;
-        const moved = [...this.last.children].slice(at);
-        this._begin();
-        this.last.append(...moved);
+      this._split(this.list.lastElementChild);
+    }
+
+    /** Split a block, after a single look at where its elements are; gives the last one it became. */
+    _split(from) {
+      const elements = [...from.children];
+      if (elements.length <= FULL || !from.offsetParent) return from;
+      const tops = elements.map((element) => (element.lastElementChild ?? element).offsetTop);
+      const starts = [];
+      let [begun, lowest] = [0, tops[0]];
+      elements.forEach((element, i) => {
+        const begins = tops[i] > lowest && !element.classList.contains("ss-correction");
+        if (begins && i - begun >= FULL) starts.push((begun = i));
+        lowest = Math.max(lowest, tops[i]);
+      });
+      let last = from;
+      starts.forEach((start, i) => {
+        last.after((last = block()));
+        last.append(...elements.slice(start, starts[i + 1]));
         // A line that begins within a block has no space before its first word.
-        this.last.classList.toggle("ss-hanging", moved[0].textContent.startsWith(" "));
-      }
+        last.classList.toggle("ss-hanging", elements[start].textContent.startsWith(" "));
+      });
+      return last;
     }
 
-    /** Where the first line after `FULL` elements begins, or 0. */
-    _lineStart(elements) {
-      const top = (element) => (element.lastElementChild ?? element).offsetTop;
-      let before = top(elements[FULL - 1]);
-      for (let i = FULL; i < elements.length; i += 1) {
-        const now = top(elements[i]);
-        if (now > before && !elements[i].classList.contains("ss-correction")) return i;
-        before = Math.max(before, now);
-      }
-      return 0;
-    }
-
-    _begin() {
-      this.last = this.list.appendChild(SelfSpec.el("div", "ss-block", null, { role: "presentation" }));
-    }
-
-    /** Lines end elsewhere in another width: all blocks again. */
-    _resized() {
+    /** Lines end elsewhere in another width: all blocks again, a few at a time. */
+    async _resized() {
       const { clientWidth } = this.list;
       if (!clientWidth || clientWidth === this.width) return;
       this.width = clientWidth;
       if (this.list.childElementCount < 2) return;
-      const elements = [...this.list.children].flatMap((block) => [...block.children]);
+      const turn = (this.turn += 1);
+      let now = this.list.firstElementChild;
+      let until = performance.now() + SLICE_MS;
+      while (now.nextElementSibling) {
+        now = this._refill(now) ? this._split(now) : now.nextElementSibling;
+        if (performance.now() < until) continue;
+        await SelfSpec.breathe();
+        if (turn !== this.turn) return; // another text, or another width
+        until = performance.now() + SLICE_MS;
+      }
+    }
+
+    /** Take what follows a block into it, up to a piece; how many. Blocks that are empty then go. */
+    _refill(into) {
       const focused = document.activeElement;
-      this.clear();
-      this.last.append(...elements);
-      this.split();
-      if (this.list.contains(focused)) focused.focus({ preventScroll: true });
+      const before = into.childElementCount;
+      let next = into.nextElementSibling;
+      while (next && into.childElementCount < PIECE) {
+        into.append(...[...next.children].slice(0, PIECE - into.childElementCount));
+        next.classList.remove("ss-hanging");
+        if (next.childElementCount) break;
+        next.remove();
+        next = into.nextElementSibling;
+      }
+      if (into.contains(focused) && focused !== document.activeElement) focused.focus({ preventScroll: true });
+      return into.childElementCount - before;
     }
   }
+
+  const block = () => SelfSpec.el("div", "ss-block", null, { role: "presentation" });
 
   SelfSpec.Blocks = Blocks;
 })();

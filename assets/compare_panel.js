@@ -42,10 +42,10 @@
       this.time.textContent = value.state === "error" ? "" : this._time(value);
     }
 
-    _time({ state, tokens, systems: n, seconds, most }) {
+    _time({ state, tokens, systems: n, seconds, most, unknown }) {
       if (state === "loading") return t("ahead.loading");
       if (seconds == null) return t("ahead.measuring", { tokens, n });
-      const said = [t("ahead.time", { tokens, n, time: time(seconds) })];
+      const said = [t(unknown ? "ahead.unknown" : "ahead.time", { tokens, n, unknown, time: time(seconds) })];
       if (seconds > most) said.push(t("ahead.too_long", { time: time(most) }));
       return said.join(" ");
     }
@@ -58,6 +58,16 @@
 
   // -- the table ----------------------------------------------------------------------------
 
+  // On a phone the table is laid out as cards: then what it is must be said, and each cell's column.
+  const ROLES = { thead: "rowgroup", tbody: "rowgroup", tr: "row", td: "cell", "thead th": "columnheader", "tbody th": "rowheader" };
+
+  function named(table) {
+    for (const [which, role] of Object.entries(ROLES)) for (const element of table.querySelectorAll(which)) element.setAttribute("role", role);
+    for (const name of ["extra", "memory", "tps", "speedup", "tau", "output"])
+      for (const cell of table.querySelectorAll(`td.ss-compare-${name}`)) cell.dataset.label = t(`head.${name}`);
+  }
+
+  const DRAFTS = ["selfspec", "hf-early-exit", "hf-prompt-lookup", "hf-assistant"];
   const COLUMNS = ["system", "claim", "extra", "memory", "length", "tps", "speedup", "tau", "output"];
 
   class Table extends Card {
@@ -72,7 +82,7 @@
       this.partial = SelfSpec.words(this.body.appendChild(el("p", "ss-note")), "compare.partial");
       const region = this.body.appendChild(el("div", "ss-compare-scroll", null, { role: "region", tabindex: "0" }));
       SelfSpec.words(region, "compare.table", {}, "aria-label");
-      this.table = region.appendChild(el("table", "ss-compare-grid"));
+      this.table = region.appendChild(el("table", "ss-compare-grid", null, { role: "table" }));
       this.words = this.body.appendChild(el("div", "ss-compare-words"));
       this.about = this.body.appendChild(el("div", "ss-hint ss-compare-about"));
       const saves = this.body.appendChild(el("div", "ss-tune-row-inline"));
@@ -106,6 +116,7 @@
       const titles = head.appendChild(el("tr"));
       for (const name of COLUMNS) titles.append(el("th", `ss-compare-${name}`, t(`head.${name}`), { scope: "col" }));
       this.table.replaceChildren(head, ...value.rows.map((row) => this._system(row, value.lengths, most)));
+      named(this.table);
     }
 
     /** A system's rows, one a length; what doesn't depend on length spans them. */
@@ -137,8 +148,11 @@
       track.style.setProperty("--share", (cell.speedup / most).toFixed(4));
       track.style.setProperty("--one", (1 / most).toFixed(4));
       speed.append(el("strong", "", `${fixed(cell.speedup, 2)}×`), el("span", "ss-compare-word", t(`speed.${kind}`)));
-      if (cell.low != null && kind !== "yardstick") speed.append(el("span", "ss-compare-between", t("speed.between", { low: fixed(cell.low, 2), high: fixed(cell.high, 2) })));
-      line.append(el("td", "ss-compare-tau", drafts(row.system) ? fixed(cell.tau, 2) : "–"));
+      const range = cell.low == null ? t("speed.once") : t("speed.between", { low: fixed(cell.low, 2), high: fixed(cell.high, 2) });
+      if (kind !== "yardstick") speed.append(el("span", "ss-compare-between", range));
+      const tau = line.appendChild(el("td", "ss-compare-tau"));
+      if (DRAFTS.includes(row.system)) tau.textContent = fixed(cell.tau, 2);
+      else tau.append(el("span", "ss-hint", t("tau.none")));
       const output = line.appendChild(el("td", "ss-compare-output", told(cell)));
       if (row.kl != null && cell === row.cells.at(-1)) output.append(el("span", "", t("output.kl", { kl: fixed(row.kl, 3), percent: percent(row.agreement) })));
     }
@@ -168,7 +182,6 @@
     }
   }
 
-  const drafts = (system) => system === "selfspec";
   const extra = (row) => (row.extra_megabytes == null ? "–" : row.extra_megabytes ? t("extra.model", { mb: Math.max(1, Math.round(row.extra_megabytes)) }) : t("extra.none"));
 
   function memory(row) {

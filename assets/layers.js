@@ -275,6 +275,13 @@
       const value = props.value && JSON.parse(props.value);
       // An answer to one click must not undo the next, which the server has yet to hear of.
       if (!value || !SelfSpec.plans.isOf(value)) return;
+      if (value.act !== undefined) {
+        if (!SelfSpec.plans.wants(value)) return;
+        if (value.text !== undefined) {
+          SelfSpec.plans.take(value);
+          trigger(events.toggle);
+        }
+      }
       if (value.text !== undefined) SelfSpec.plans.add(value.text);
       strip.show(value);
       if (!value.follows) return;

@@ -26,7 +26,10 @@
       theme.title = t("views.offline.theme");
     });
     main.append(SelfSpec.buildStage());
-    SelfSpec.trace.take(document.getElementById("ss-trace").textContent.trim());
+    // In a task of its own, so that the page is there first; unless a lesson shows something by then.
+    SelfSpec.breathe().then(() => {
+      if (SelfSpec.trace.header.state === "empty") SelfSpec.trace.take(document.getElementById("ss-trace").textContent.trim());
+    });
   }
 
   mount();

@@ -40,13 +40,37 @@
       this.text = null; // what was clicked last
       this.writing = false; // it is on its way to the field
       this.accepted = null;
+      this.acts = 0;
+      this.asking = null; // the server, for the plan of a skip ratio or a preset: {act, text}
     }
 
     /** A plan that was clicked together; `chosen` hands its text to the field. */
     choose(plan) {
-      this.text = SelfSpec.planText(plan);
+      this._choose(SelfSpec.planText(plan));
+    }
+
+    _choose(text) {
+      this.asking = null;
+      this.text = text;
       this.writing = true;
-      this.add(this.text);
+      this.add(text);
+    }
+
+    /** What is sent to the server for the plan of a skip ratio or a preset: that, and which act it was. */
+    ask(...values) {
+      this.acts += 1;
+      this.asking = { act: this.acts, text: this.now() };
+      return [...values, String(this.acts)];
+    }
+
+    /** Whether an answer to `ask` is still wanted: nothing was asked for, clicked or typed since. */
+    wants({ act }) {
+      return String(this.asking?.act) === act && this.asking.text === this.now();
+    }
+
+    /** The plan that was asked for. */
+    take({ text }) {
+      this._choose(text);
     }
 
     chosen() {
@@ -99,6 +123,7 @@
     }
 
     _go(step, now) {
+      this.asking = null;
       // A change whose answer is still on its way isn't here yet.
       if (step < 0 && this._isNew(now)) this.add(now);
       if (this.at + step >= 0 && this.at + step < this.texts.length) this.at += step;

@@ -183,7 +183,7 @@
     preview = el("div", "ss-preview");
     stage = preview.appendChild(build());
     document.body.append(preview);
-    SelfSpec.trace.take(value);
+    SelfSpec.breathe().then(() => SelfSpec.trace.take(value));
   };
 
   /** Put the stage into a gr.HTML and feed it from the component's value. */

@@ -9,7 +9,7 @@
   const SelfSpec = (window.SelfSpec = window.SelfSpec || {});
 
   const LONGEST_PAUSE_MS = 500;
-  const SLICE_MS = 12; // work done before the browser may paint and listen again
+  const SLICE_MS = 8; // work done before the browser may paint and listen again
   const RESTING = ["recorded", "opened", "done", "stopped"];
 
   /** An element with a class, text set as text, and attributes. */
@@ -59,7 +59,7 @@
       if (header.run < this.run || (this.own && header.run === this.run)) return;
       if (header.state === "recorded") {
         this._begin(header);
-        return this._play(lines.filter(Boolean).map((line) => JSON.parse(line)));
+        return this._play(lines.filter(Boolean));
       }
       if (header.run > this.run || (header.whole && this.gapped)) this._begin(header);
       this.header = header;
@@ -116,14 +116,15 @@
       for (const view of this.views) view.flush?.(this.header);
     }
 
-    /** Show events at once, in slices that leave the page responsive. */
+    /** Show events, or lines of them, at once, in slices that leave the page responsive. */
     async _pour(events) {
       const turn = this.turn;
       this.playing = true;
       let until = performance.now() + SLICE_MS;
       for (const event of events) {
-        this._tell(event);
+        this._tell(read(event));
         if (performance.now() < until) continue;
+        this._flush();
         await SelfSpec.breathe();
         if (turn !== this.turn) return; // something else is shown by now
         until = performance.now() + SLICE_MS;
@@ -132,7 +133,7 @@
       this._flush();
     }
 
-    /** Show events a round at a time, at the pace they were measured at, in reason. */
+    /** Show events, or lines of them, a round at a time, at the pace they were measured at, in reason. */
     _play(events) {
       if (SelfSpec.reducedMotion()) return this._pour(events);
       this.playing = true;
@@ -140,7 +141,7 @@
       const step = () => {
         let wait = 0;
         while (next < events.length && !wait) {
-          const event = events[next++];
+          const event = read(events[next++]);
           this._tell(event);
           if (event.type === "round")
             wait = Math.min(event.draft_ms + event.verify_ms + event.other_ms, LONGEST_PAUSE_MS);
@@ -152,6 +153,9 @@
       step();
     }
   }
+
+  /** An event that is still a line is read when its turn comes: all at once would take a while. */
+  const read = (event) => (typeof event === "string" ? JSON.parse(event) : event);
 
   SelfSpec.Trace = Trace;
   SelfSpec.trace = new Trace();

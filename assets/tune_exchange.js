@@ -81,9 +81,10 @@
       new Head(root, "export");
       this.plan = root.appendChild(el("p", "ss-tune-plan"));
       this.problem = root.appendChild(el("p", "ss-note ss-error", "", { role: "alert" }));
+      this.note = root.appendChild(el("p", "ss-note ss-warn", "", { role: "status" }));
       this.list = root.appendChild(el("ul", "ss-tune-formats"));
       this.rows = FORMATS.map((name) => this._row(name));
-      this.problem.hidden = true;
+      this.problem.hidden = this.note.hidden = true;
       // The model may have come since the page was built: ask again when the card is first seen.
       const seen = new IntersectionObserver((entries) => {
         if (!entries.some((entry) => entry.isIntersecting)) return;
@@ -112,6 +113,8 @@
       const problem = value.problem ?? value.error;
       this.problem.hidden = !problem;
       this.problem.textContent = problem ? SelfSpec.say(problem) : "";
+      this.note.hidden = !value.note;
+      this.note.textContent = SelfSpec.say(value.note);
       this.plan.textContent = value.plan ?? "";
       for (const { name, row, why, get } of this.rows) {
         const refused = value.formats[name];

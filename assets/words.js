@@ -1,5 +1,6 @@
 /* Words in the page's language: SelfSpec.t("tune.title", {n: 3}). The dictionary of all languages
-   is put into the page by ui/theme.py; Gradio's own components follow through its changeLocale. */
+   is what Gradio was given for its components, which follow through its changeLocale; a page
+   without Gradio brings its own. */
 (() => {
   "use strict";
   const SelfSpec = (window.SelfSpec = window.SelfSpec || {});
@@ -10,7 +11,7 @@
   const listeners = new Set();
   const elements = new Set(); // of WeakRefs: what is thrown away is forgotten
   const texts = new WeakMap(); // element → attribute ("" for its text) → [key, values]
-  const known = () => SelfSpec.dictionary || {};
+  SelfSpec.dictionary ??= window.gradio_config?.i18n_translations ?? {};
 
   function remembered() {
     try {
@@ -33,7 +34,7 @@
 
   /** The text of a key in the page's language; {name} and {n|one|many} filled in from `values`. */
   SelfSpec.t = (key, values = {}) => {
-    const text = known()[SelfSpec.language]?.[key] ?? known().en?.[key] ?? key;
+    const text = SelfSpec.dictionary[SelfSpec.language]?.[key] ?? SelfSpec.dictionary.en?.[key] ?? key;
     return text.replace(PLACE, (whole, name, one, many) => {
       if (!Object.hasOwn(values, name)) return whole;
       if (one !== undefined) return Number(values[name]) === 1 ? one : many;

@@ -38,8 +38,9 @@ SYSTEMS = (
 """Every system, by the name that figures carry."""
 
 ROWS = (1, 4)
-NOISE = 0.03  # by less than this one number of rows isn't called faster than another
 """Rows a forward that plain decoding is tried with; figures are against the faster one."""
+NOISE = 0.03
+"""By less than this share one number of rows isn't called faster than another."""
 
 
 @dataclass(frozen=True)

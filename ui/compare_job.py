@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from selfspec_core.plan import LengthSchedule
 
-from .compare_choice import ALONE, ASSISTANT, DRAFTING, PLAIN, Wanted
+from .compare_choice import ALONE, ASSISTANT, DRAFTING, PLAIN, THEIRS, Wanted
 from .compare_table import Table
 from .session import Studio
 from .tune_feed import Patch, Progress, TuneError, rounded, said
@@ -120,8 +120,17 @@ class Comparisons:
                     yield Patch({"rows": table.rows()})
                 if step.result is not None:
                     table.finish(step.result)
-                    rows = step.result.plain_rows
-                    yield Patch({"rows": table.rows(), "plain_rows": rows, "complete": True})
+                    notes = _notes(lineup, wanted)
+                    if table.differing(THEIRS):
+                        notes.append(said("compare.note.differing"))
+                    yield Patch(
+                        {
+                            "rows": table.rows(),
+                            "plain_rows": step.result.plain_rows,
+                            "notes": notes,
+                            "complete": True,
+                        }
+                    )
                     break
                 yield Progress(
                     f"compare.step.{step.stage}",
@@ -244,7 +253,7 @@ def _notes(lineup: Lineup, wanted: Wanted) -> list[dict[str, Any]]:
             notes.append(said("compare.note.other", name=wanted.draft_model))
         elif (used := lineup.assistant_plan()) != plan:
             notes.append(said("compare.note.assistant", plan=str(used)))
-    if any(name.startswith("hf-") for name in wanted.systems):
+    if set(wanted.systems) & set(THEIRS):
         notes.append(said("compare.note.copy"))
     return notes
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from .compare_choice import EXAMPLES_MOST, LENGTHS, REPEATS, SYSTEMS, Wanted
+from .compare_choice import EXAMPLES_MOST, LENGTHS, REPEATS, SYSTEMS, THEIRS, Wanted
 from .compare_job import Comparisons
 from .decode import DecodePanel
 from .limits import visitor_of
@@ -94,7 +94,10 @@ def build_compare(studio: Studio, shared: DecodePanel) -> None:
             except Exception as error:
                 yield text_of({**value, "state": "error", "error": said_of(error)})
                 return
-        yield text_of({**value, "state": "done", "seconds": wanted.seconds(comparisons.rates())})
+        rates = comparisons.rates()
+        unknown = [name for name in wanted.unmeasured(rates) if name in THEIRS]
+        known = {"seconds": wanted.seconds(rates), "unknown": len(unknown)}
+        yield text_of({**value, "state": "done", **known})
 
     go.click(compare, inputs, [shown], **AT_ONCE)
     shown.halt(stop_work(studio, WORK), None, None, queue=False, **AT_ONCE)

@@ -59,6 +59,11 @@ class Table:
             for name in self._names
         ]
 
+    def differing(self, names: Sequence[str]) -> bool:
+        """Whether a text of one of these systems isn't the whole model's."""
+        cells = [cell for (name, _), cell in self._cells.items() if name in names]
+        return any(cell["identical"] != cell["prompts"] for cell in cells)
+
     def rates(self) -> dict[str, float]:
         """System → seconds a token, of what was written."""
         spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])

@@ -91,23 +91,27 @@ def _connect_plan(studio: Studio, controls: Controls, again: dict[str, Any]) -> 
 
     Clicks may come faster than answers, which overtake each other as well. So a click on the
     strip writes the text in the browser, and an answer says which text it is for: one for a
-    text that has changed since is left alone.
+    text that has changed since is left alone. What a ratio or a preset makes is known to the
+    server only; its answer says which act it is for (in the place of the plan's text), and the
+    browser takes it unless the person has done something else since.
     """
 
-    def from_ratio(percent: float) -> str:
-        return str(plan_view.from_percent(percent, studio.n_layers))
+    def from_ratio(percent: float, act: str) -> str:
+        return plan_view.to_strip(plan_view.from_percent(percent, studio.n_layers), act=act)
 
-    def from_preset(name: str, at: Any) -> list[Any]:
+    def from_preset(name: str, at: Any, act: str) -> str:
         try:
-            return [str(plan_view.from_preset(name, at, studio.n_layers)), gr.skip()]
+            made = plan_view.from_preset(name, at, studio.n_layers)
         except plan_view.PlanError as error:
-            return [gr.skip(), plan_view.to_strip_error(error, studio.n_layers)]
+            return plan_view.to_strip_error(error, studio.n_layers, act=act)
+        return plan_view.to_strip(made, act=act)
 
     plan, layers = controls.plan, controls.layers
     planned: dict[str, Any] = {"queue": False, **AT_ONCE}
-    controls.ratio.release(from_ratio, [controls.ratio], [plan], **planned)
+    asking = planned | {"js": "(...v) => window.SelfSpec.plans.ask(...v.slice(0, -1))"}
+    controls.ratio.release(from_ratio, [controls.ratio, plan], [layers], **asking)
     for listen in (controls.preset.input, controls.boundary.submit):
-        listen(from_preset, [controls.preset, controls.boundary], [plan, layers], **planned)
+        listen(from_preset, [controls.preset, controls.boundary, plan], [layers], **asking)
     layers.toggle(None, None, [plan], js="() => window.SelfSpec.plans.chosen()", **AT_ONCE)
     layers.accept(
         None,

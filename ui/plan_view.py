@@ -19,7 +19,8 @@ def to_strip(plan: SkipPlan | LengthSchedule, **more: Any) -> str:
     Args:
         plan: what to draw.
         more: what else the value says: `asked`, the text that this answers (the page leaves an
-            answer alone once its plan's text is another), and `follows`, from `follows`.
+            answer alone once its plan's text is another), `act`, which act of the person it
+            answers (another one since, and it is left alone), and `follows`, from `follows`.
     """
     steps = plan.steps if isinstance(plan, LengthSchedule) else ((0, plan),)
     return as_line(

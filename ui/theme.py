@@ -13,7 +13,6 @@ from gradio.themes.utils import sizes
 
 from . import lesson_page, trace_page
 from .places import ASSETS
-from .words import dictionary
 
 STYLES = (
     *trace_page.STYLES,
@@ -110,11 +109,11 @@ def head(recorded: str | None = None) -> str:
     styles = "".join(_inline("style", name) for name in STYLES)
     scripts = "".join(_inline("script", name) for name in SCRIPTS)
     setup = {
-        "dictionary": dictionary(),
         "gradioCore": gradio_core(),
         "traceSchema": trace_page.trace_schema(),
         "tracePage": trace_page.skeleton(),
     }
+    # The dictionary is in Gradio's own config (`words.i18n`), where assets/words.js finds it.
     said = json.dumps(setup, ensure_ascii=False).replace("<", "\\u003c")
     scripts = f"<script>window.SelfSpec = {said};</script>{scripts}"
     if recorded is None:

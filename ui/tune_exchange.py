@@ -13,11 +13,12 @@ from selfspec_core.scheduler import Cancelled
 from . import tune_plans
 from .session import NotLoaded
 from .tune_checkpoint import checkpoint_job
-from .tune_feed import TuneError, TuneFeed, text_of
+from .tune_feed import TuneError, TuneFeed, said, text_of
 from .tune_files import exported, imported, refusals
 from .tune_wiring import (
     AT_ONCE,
     Ground,
+    asked_of,
     failed,
     follow,
     said_of,
@@ -48,12 +49,12 @@ def build_export(ground: Ground) -> None:
         run = studio.next_run()
         try:
             taken = event._data.get("taken") if isinstance(event._data, dict) else None
-            name, text = exported(
-                ground.studio.ready(), settings_of(values), _data(event, "format"), taken
-            )
+            engine, asked, wanted = studio.ready(), asked_of(values), _data(event, "format")
+            name, text, left_out = exported(engine, asked, wanted, taken)
         except (TuneError, NotLoaded) as error:
             return _offers(ground, plan, problem=said_of(error))
-        return _offers(ground, plan, download={"id": run, "name": name, "text": text})
+        note = said("tune.export.left_out") if left_out else None
+        return _offers(ground, plan, download={"id": run, "name": name, "text": text}, note=note)
 
     async def checkpoint(request: gr.Request, *values: Any) -> AsyncIterator[list[Any]]:
         settings = settings_of(values)
@@ -82,7 +83,7 @@ def build_export(ground: Ground) -> None:
         **{**AT_ONCE, "trigger_mode": "always_last"},
     )
     shown.refresh(offers, [shared.plan], [shown], queue=False, **AT_ONCE)
-    shown.save(save, [shared.plan, *shared.settings], [shown], queue=False, **AT_ONCE)
+    shown.save(save, [shared.plan, *ground.inputs], [shown], queue=False, **AT_ONCE)
     shown.checkpoint(checkpoint, shared.settings, [making, file], **AT_ONCE)
     making.halt(stop_card(ground, "checkpoint"), None, None, queue=False, **AT_ONCE)
 

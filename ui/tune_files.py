@@ -16,6 +16,7 @@ from . import errors
 from .settings import Settings
 from .tune_feed import TuneError, said
 from .tune_plans import read_plan
+from .tune_subject import Asked
 
 if TYPE_CHECKING:
     from selfspec_core.engine import Engine
@@ -106,14 +107,17 @@ def plan_file(engine: Engine, settings: Settings) -> PlanFile:
         raise TuneError("tune.error.text", text=errors.said(error)) from None
 
 
-def exported(engine: Engine, settings: Settings, name: str, taken: Any = None) -> tuple[str, str]:
+def exported(engine: Engine, asked: Asked, name: str, taken: Any = None) -> tuple[str, str, bool]:
     """The (file name, text) of the plan in Decode in a format that is a text.
 
     Args:
         engine: the model at hand.
-        settings: those in Decode.
+        asked: the settings in Decode, and what the panel measures on.
         name: of the format.
         taken: the point of a search that was taken over last, as the page holds it.
+
+    Returns:
+        With them, whether figures of this plan were left out, being of other settings.
 
     Raises:
         TuneError: no such format, or it can't hold the plan.
@@ -124,37 +128,39 @@ def exported(engine: Engine, settings: Settings, name: str, taken: Any = None) -
 
     if name not in FILES or name == CHECKPOINT:
         raise TuneError("tune.error.format")
+    settings = asked.settings
     file = plan_file(engine, settings)
     if refused := _refusal(name, file.plan):
         raise TuneError(refused["key"], **refused["args"])
     if name == OURS:
-        return FILES[name], with_figures(file, taken).to_json()
+        made = with_figures(file, taken, asked.terms(engine))
+        return FILES[name], made.to_json(), made is file and _is_of(taken, file)
     if name == SNIPPET:
         prompt = settings.prompt.strip() or "Explain in two sentences why the sky is blue."
-        return FILES[name], snippet(file, prompt=prompt, name=FILES[name])
+        return FILES[name], snippet(file, prompt=prompt, name=FILES[name]), False
     given = {"k": file.k, "confidence": file.confidence}
     held = {k: v for k, v in given.items() if k in FORMATS[name].holds and v is not None}
     try:
-        return FILES[name], dump_plan(name, file.plan, **held)
+        return FILES[name], dump_plan(name, file.plan, **held), False
     except PlanFileError as error:
         raise TuneError("tune.error.text", text=errors.said(error)) from None
 
 
-def with_figures(file: PlanFile, taken: Any) -> PlanFile:
+def with_figures(file: PlanFile, taken: Any, terms: str) -> PlanFile:
     """The file with what a search predicted and measured, where it is of these very settings.
 
     Args:
         file: of the plan in Decode.
-        taken: `plan`, `k`, `draft_temperature`, `at` (rule and temperature), α, τ and speed-up,
-            and `measured` or None; from a page, so anything.
+        taken: `plan`, `k`, `draft_temperature`, `at` (`Asked.terms` of the search), α, τ and
+            speed-up, and `measured` or None; from a page, so anything.
+        terms: `Asked.terms` now.
     """
     from selfspec_core.plan_files import Figures, PlanFileError
 
-    if not isinstance(taken, dict):
+    now = {"k": file.k, "draft_temperature": file.draft_temperature}
+    if not _is_of(taken, file) or taken.get("at") != terms:
         return file
-    at = {"rule": file.rule, "temperature": file.temperature}
-    now = {"plan": str(file.plan), "k": file.k, "draft_temperature": file.draft_temperature}
-    if taken.get("at") != at or any(taken.get(name) != value for name, value in now.items()):
+    if any(taken.get(name) != value for name, value in now.items()):
         return file
 
     def figures(of: Any) -> Figures | None:
@@ -167,6 +173,10 @@ def with_figures(file: PlanFile, taken: Any) -> PlanFile:
         return replace(file, predicted=figures(taken), measured=figures(taken.get("measured")))
     except (PlanFileError, TypeError, ValueError):
         return file  # no page sends such figures
+
+
+def _is_of(taken: Any, file: PlanFile) -> bool:
+    return isinstance(taken, dict) and taken.get("plan") == str(file.plan)
 
 
 # -- import ---------------------------------------------------------------------------------------

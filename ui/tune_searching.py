@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +55,9 @@ def search_job(jobs: Jobs, asked: Asked, wanted: Search, cancelled: Cancelled) -
     path = tune_studies.path_of(wanted.study)
     subject = yield from jobs.subjects.prepared(asked, cancelled)
     yield costs_patch(subject.costs)
-    request = subject.request
-    yield Patch({"at": {"rule": request.rule, "temperature": request.sampling.temperature}})
+    # Figures are of fixed drafting to the end, whatever Decode stops at.
+    searched = replace(asked.settings, draft_policy="fixed", confidence=0.0, stop="")
+    yield Patch({"at": replace(asked, settings=searched).terms(subject.engine)})
     objective = subject.fresh_objective()
     yield from _searched(subject, objective, wanted, path, cancelled)
     finalists = _useful(objective)[:_FINALISTS]

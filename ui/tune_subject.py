@@ -6,6 +6,7 @@ All of this runs on the engine's thread, in slices: the generators yield after e
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -105,6 +106,27 @@ class Asked:
             stop=(),
             max_new_tokens=self.tokens,
         )
+
+    def terms(self, engine: Engine) -> str:
+        """What figures hold for, beside plan, k and the draft's temperature: a fingerprint.
+
+        Model, prompts and every setting that texts or speed depend on; how drafting stops and
+        stop strings too, which figures are measured without.
+
+        Raises:
+            ValueError: a setting that can't be used.
+        """
+        own = self.settings.prompt if self.own else ""
+        asked = replace(
+            self.settings, prompt=own.strip() or "-", plan="none", k=1, draft_temperature=None
+        )
+        made = replace(asked.request(engine.n_layers), max_new_tokens=self.tokens)
+        if made.sampling.temperature == 0:
+            made = replace(made, seed=0)  # nothing is drawn
+        info = engine.loaded.info
+        model = (info.weights_hash, info.dtype, info.device)
+        held = repr((model, made, self.seen, self.unseen))
+        return hashlib.sha256(held.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)

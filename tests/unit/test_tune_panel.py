@@ -8,6 +8,7 @@ import os
 import random
 import re
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -158,7 +159,7 @@ def test_only_our_own_formats_hold_a_schedule():
 )
 def test_what_is_exported_is_imported_again(engine, name):
     settings = Settings(prompt="hello", plan="5-7", k=3, temperature=0.5, rule="rejection")
-    file, text = tune_files.exported(engine, settings, name)
+    file, text, _ = tune_files.exported(engine, Asked(settings=settings), name)
     assert file.endswith(".json")
     back = tune_files.imported(engine, text, file)
     assert back.plan == "5-7"
@@ -172,9 +173,51 @@ def test_what_is_exported_is_imported_again(engine, name):
 
 def test_a_snippet_holds_the_prompt_as_a_literal(engine):
     settings = Settings(prompt='"""\nimport os  # ${x}', plan="3-4")
-    name, text = tune_files.exported(engine, settings, "snippet")
+    name, text, _ = tune_files.exported(engine, Asked(settings=settings), "snippet")
     compile(text, name, "exec")
     assert "\nimport os" not in text
+
+
+FOUND = Settings(prompt="hello", plan="3-4", k=2, temperature=0.5)
+OTHER_TERMS = {
+    "top_p": 0.9,
+    "rule": "rejection",
+    "chat": False,
+    "seed": 1,
+    "confidence": 0.3,
+    "draft_policy": "adaptive",
+    "stop": "x",
+    "repetition_penalty": 1.1,
+    "verify_from": "first_skipped",
+}
+
+
+def figures_in_file(engine, asked: Asked, at: str) -> tuple[bool, bool]:
+    """Whether the exported plan has a search's figures, and whether it says that they went."""
+    point = {"plan": "3-4", "k": 2, "draft_temperature": None, "alpha": 0.5, "speedup": 1.2}
+    _, text, left_out = tune_files.exported(engine, asked, "plan", point | {"at": at})
+    return json.loads(text).get("predicted") is not None, left_out
+
+
+def test_a_plans_file_has_figures_of_its_very_settings_only(engine):
+    asked = Asked(settings=FOUND)
+    at = asked.terms(engine)
+    assert figures_in_file(engine, asked, at) == (True, False)
+    # The person's prompt is none of those it was measured on, so that may change.
+    assert figures_in_file(engine, Asked(settings=replace(FOUND, prompt="another")), at)[0]
+    for name, value in OTHER_TERMS.items():
+        changed = Asked(settings=replace(FOUND, **{name: value}))
+        assert figures_in_file(engine, changed, at) == (False, True), name
+    for changed in (Asked(settings=FOUND, texts=3), Asked(settings=FOUND, own=True)):
+        assert figures_in_file(engine, changed, at) == (False, True)
+    engine.loaded.info = replace(engine.loaded.info, weights_hash="1" * 64)
+    assert figures_in_file(engine, asked, at) == (False, True)
+
+
+def test_with_nothing_drawn_the_seed_changes_no_figure(engine):
+    greedy = replace(FOUND, temperature=0.0)
+    at = Asked(settings=greedy).terms(engine)
+    assert Asked(settings=replace(greedy, seed=9)).terms(engine) == at
 
 
 # -- import ----------------------------------------------------------------------------------------

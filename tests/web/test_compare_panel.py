@@ -63,7 +63,7 @@ def saved(page, format: str) -> str:
 
 def test_two_systems_fill_the_table_and_the_result_is_taken_along(compare):
     page = compare()
-    page.wait_for_selector('.ss-compare-time:has-text("at most")')
+    page.wait_for_selector('.ss-compare-time:has-text("1 of them hasn’t been timed")')
     page.click("#compare-go")
     finished(page)
     rows = page.locator("table.ss-compare-grid tbody")
@@ -73,6 +73,8 @@ def test_two_systems_fill_the_table_and_the_result_is_taken_along(compare):
     assert "No extra model, equal memory" in text  # the claim, and beside it what was measured
     assert "none" in own.locator(".ss-compare-extra").inner_text()
     assert "identical: 2 of 2" in own.locator(".ss-compare-output").inner_text()
+    others = page.locator('tbody[data-system="hf-generate"] .ss-compare-tau')
+    assert others.inner_text() == "no drafts"
     speed = own.locator("td.ss-compare-speedup").inner_text()
     assert any(word in speed for word in ("faster", "slower", "no clear difference"))
     assert page.locator(".ss-compare-words li").count() == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -184,6 +185,32 @@ def test_the_skip_ratio_and_the_presets_set_the_plan(app, new_page):
     stage.done(before)
     assert stage.event("start")["plan"] == "3-4;128:2-5"
     assert stage.page.locator(".ss-step").count() == 2
+
+
+def test_a_click_on_the_strip_outlives_the_late_answer_to_a_preset(app, new_page):
+    stage = open_stage(new_page, app)
+    page = stage.page
+    page.uncheck("#auto input")
+    held: list[Any] = []
+    late = True
+    # What isn't queued: plans and presets.
+    page.route(
+        "**/gradio_api/run/**", lambda route: held.append(route) if late else route.continue_()
+    )
+    page.locator("#preset label", has_text="deep").click()
+    wait_until(lambda: held, "the preset's question")
+    page.click('.ss-branch-mlp[data-layer="6"]')
+    late = False
+    for route in held:
+        route.continue_()
+    plan = "document.querySelector('#plan textarea, #plan input').value"
+    page.wait_for_function(f"{plan} === '3-4,m6'")
+    page.wait_for_timeout(600)  # for what must not happen
+    assert page.evaluate(plan) == "3-4,m6"
+    assert page.locator('.ss-branch[aria-pressed="true"]').count() == 5
+    # The other way round: the later preset wins.
+    page.locator("#preset label", has_text="deep").click()
+    page.wait_for_function(f"{plan} === '2-5'")
 
 
 def test_with_re_run_off_nothing_runs_until_asked(app, new_page):

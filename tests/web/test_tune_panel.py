@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from selfspec_core.plan import SkipPlan
+from ui.settings import Settings
+from ui.tune_subject import Asked
 
 from .conftest import LAYERS, serious, wait_until
 
@@ -261,17 +263,19 @@ def test_a_search_stops_goes_on_and_is_confirmed(tune):
     page.click(".ss-tune-search .ss-tune-job button")
 
 
-def test_a_found_draft_temperature_goes_to_decode_and_figures_into_the_file(tune):
+def test_a_found_draft_temperature_goes_to_decode_and_figures_into_the_file(app, tune):
     page = tune()
     # What a search gives, as its card takes it over.
+    terms = Asked(settings=Settings(prompt="")).terms(app.studio.engine)
     page.evaluate(
-        """() => {
+        """at => {
           const card = SelfSpec.tuneCards.search;
           const measured = { alpha: 0.5, tau: 1.8, speedup: 1.1, tps: 40 };
           const predicted = { plan: '2-3', k: 3, draft_temperature: 0.4, alpha: 0.6, tau: 2, speedup: 1.2 };
           window.point = card.prototype._with.call(
-            { value: { at: { rule: 'coupled', temperature: 0 }, confirmed: { predicted, unseen: measured } } }, predicted);
-        }"""
+            { value: { at, confirmed: { predicted, unseen: measured } } }, predicted);
+        }""",
+        terms,
     )
     page.evaluate(
         """() => {
@@ -292,7 +296,18 @@ def test_a_found_draft_temperature_goes_to_decode_and_figures_into_the_file(tune
     file = saved()
     assert (file["k"], file["draft_temperature"]) == (3, 0.4)
     assert (file["predicted"]["alpha"], file["measured"]["tokens_per_second"]) == (0.6, 40)
-    # Of another plan, the figures say nothing.
+    # Of other prompts they say nothing, which is said; nor of another plan.
+    note = page.locator(".ss-tune-export .ss-warn")
+    assert not note.is_visible()
+    page.get_by_role("button", name="What it is measured on").click()
+    texts = page.locator("#tune-texts input[type=number]")
+    was = texts.input_value()
+    texts.fill("3")
+    texts.blur()
+    assert saved().get("predicted") is None
+    assert "without the search's figures" in note.inner_text()
+    texts.fill(was)
+    texts.blur()
     bring(page, "4-5")
     page.wait_for_selector('.ss-tune-export .ss-tune-plan:text-is("4-5")')
     assert saved().get("predicted") is None
