@@ -30,9 +30,12 @@ from .load_people import (
     one_by_one,
 )
 from .load_server import Server
+from .load_tabs import Leavers, Tab
 
 FIRST_VISITORS = 100
 """Visitors after whom memory is measured first: caches have filled by then."""
+LEAVERS_TOKENS = 512  # their texts would go on when they leave
+LEAVERS_PAUSE = 2.0
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -42,6 +45,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     add("--tokens", type=int, default=64, help="length of each text (default 64)")
     add("--seconds", type=float, default=240, help="bound of each of the phases (default 240)")
     add("--visitors", type=int, help="instead: so many requests in a row, each a new visitor's")
+    add("--leavers", type=int, default=6, help="who close their tab meanwhile (default 6)")
     add("--url", help="a server that is there already (default: start one)")
     add("--k", type=int, default=2, help="of those with equal settings (default 2)")
     add("--plan", default="light", help="of those with equal settings (default light)")
@@ -76,30 +80,54 @@ def room(server: Server, options: argparse.Namespace, prompts: Sequence[str]) ->
     together = at_once(clients, mixed, options.seconds)
     _say("all at once, with equal settings")
     together_equal = at_once(clients, same, options.seconds)
-    everybody = [*alone, *alone_equal, *together, *together_equal]
-    expected = [*(one.tokens for one in alone), *[alone_equal[0].tokens] * len(together_equal)]
-    got = [one.tokens for one in (*together[: len(alone)], *together_equal)]
-    answered = [(e, g) for e, g in zip(expected, got, strict=True) if e and g]
+    # Before and after: a machine that isn't ours alone is no faster for one than for thirty.
+    alone_equal += one_by_one(clients[0], same[:3], options.seconds)
+    _say("all at once, and some close their tabs")
+    leavers = _leavers(server.url, mixed[: options.leavers])
+    leavers.start()
+    stayed = at_once(clients[: -options.leavers or None], mixed, options.seconds)
+    leavers.join()
+    everybody = [*alone, *alone_equal, *together, *together_equal, *stayed]
+    expected = [one.tokens for one in alone]
+    expected = [*expected, *[alone_equal[0].tokens] * len(together_equal), *expected]
+    got = [one.tokens for one in (*together[: len(alone)], *together_equal, *stayed)]
+    answered = [(e, g) for e, g in zip(expected, got, strict=False) if e and g]
     speeds = sorted(one.speed for one in together_equal if one.end and one.done)
     shares = engine_shares(together)
     return {
         "people": options.people,
         "tokens": options.tokens,
-        "errors": sum(one.error is not None for one in everybody),
+        "errors": sum(one.error is not None for one in everybody) + bool(leavers.error),
         "lost": sum(one.lost for one in everybody),
         "crossings": sum(e != g for e, g in answered),
         "compared": len(answered),
-        "first_error": next((one.error for one in everybody if one.error), None),
+        "first_error": next(
+            (one.error for one in everybody if one.error), leavers.error and str(leavers.error)
+        ),
         "alone_tps": _pace(alone),
-        "different": _figures(together) | {"fairness_engine_time": _ratio(shares)},
+        "different": _figures(together)
+        | {
+            "fairness_engine_time": _ratio(shares),
+            "engine_seconds": [round(each, 3) for each in shares],
+        },
         "equal": _figures(together_equal)
         | {"fairness_tps": _ratio(speeds), "alone_tps": _pace(alone_equal)},
+        "leaving": _figures(stayed)
+        | {"left": len(leavers.freed), "freed_seconds": max(leavers.freed, default=None)},
         "total_over_alone": {
             "different": _total(together) / _pace(alone),
             "equal": _total(together_equal) / _pace(alone_equal),
         },
         "longest_silence": max(one.longest_silence for one in everybody),
     }
+
+
+def _leavers(url: str, people: Sequence[Person]) -> Leavers:
+    tabs = [
+        Tab(url, uuid.uuid4().hex, {**person.settings, "max_new_tokens": LEAVERS_TOKENS})
+        for person in people
+    ]
+    return Leavers(tabs, LEAVERS_PAUSE)
 
 
 def engine_shares(seen: Sequence[Seen]) -> list[float]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from gradio_client import Client
@@ -33,16 +34,21 @@ class Seen:
 
     Args:
         begin: when they asked, on the monotonic clock.
-        arrivals: (when, lines) of every item that had something in it.
+        texts: (when, what) of every item that had something in it, read when all is over.
         end: when the last item came; None if it never did.
         error: what they were told instead of an answer.
     """
 
     begin: float
-    arrivals: list[tuple[float, list[dict[str, Any]]]] = field(default_factory=list)
+    texts: list[tuple[float, str]] = field(default_factory=list)
     end: float | None = None
     error: str | None = None
     longest_silence: float = 0.0
+
+    @cached_property
+    def arrivals(self) -> list[tuple[float, list[dict[str, Any]]]]:
+        """(when, events) of every item; asked for when everybody is through."""
+        return [(when, _events(text)) for when, text in self.texts]
 
     @property
     def done(self) -> dict[str, Any]:
@@ -110,9 +116,19 @@ def equal(count: int, prompts: Sequence[str], tokens: int, k: int, plan: str) ->
 
 
 def connect(url: str, count: int) -> list[Client]:
-    """A client each: a session, and threads, of its own."""
+    """A client each: a session, and threads, of its own.
+
+    Each asks for the models first, as whoever has the page open has a session before they press
+    a button: else the server would be making thirty sessions while the first already write.
+    """
+
+    def connected(_: int) -> Client:
+        client = client_of(url)
+        client.predict(api_name="/models")
+        return client
+
     with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(lambda _: client_of(url), range(count)))
+        return list(pool.map(connected, range(count)))
 
 
 def client_of(url: str) -> Client:
@@ -147,7 +163,7 @@ def at_once(clients: Sequence[Client], people: Sequence[Person], seconds: float)
                 heard[number] = now
             for text in outputs[taken[number] :]:
                 if text:
-                    seen[number].arrivals.append((now, _events(text)))
+                    seen[number].texts.append((now, text))
             taken[number] = len(outputs)
             if finished:
                 open_ones.discard(number)

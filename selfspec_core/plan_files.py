@@ -132,7 +132,8 @@ class PlanFile:
             raise PlanFileError(f"a plan file holds a schedule of at most {MAX_STEPS} plans")
         for name in ("temperature", "draft_temperature", "threshold", "confidence"):
             value = getattr(self, name)
-            if value is not None and not is_number(value):
+            optional = name != "temperature"
+            if not (is_number(value) or (value is None and optional)):
                 raise PlanFileError(f"{name} must be a number, got {shown(value)}")
         for name in ("model", "rule", "family", "weights_hash", "dtype", "device"):
             check_text(name, getattr(self, name), optional=name not in ("model", "rule"))

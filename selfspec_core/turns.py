@@ -26,6 +26,7 @@ class Turns:
         self._works: list[Work] = []
         self._clocks: dict[Hashable, float] = {}
         self._numbers = itertools.count()
+        self._last_began = 0.0  # where the clock of whoever had the last turn was before it
         self.mean_seconds: float | None = None
         """Running mean of what a turn takes."""
 
@@ -36,8 +37,12 @@ class Turns:
         return iter(self._works)
 
     def join(self, work: Work) -> None:
-        """Let `work` take turns. A newcomer is as far as whoever is furthest behind."""
-        floor = min(self._clocks.values(), default=0.0)
+        """Let `work` take turns. A newcomer is as far as whoever is furthest behind.
+
+        It may have come while the last turn went on, so that turn counts as not yet had:
+        otherwise whoever is there first would have all of it, however long, for nothing.
+        """
+        floor = min([self._last_began, *self._clocks.values()])
         self._clocks.setdefault(work.person, floor)
         self._works.append(work)
 
@@ -66,6 +71,7 @@ class Turns:
         """Note that `work` had the engine for `seconds`."""
         work.last_turn = next(self._numbers)
         work.busy_seconds += seconds
+        self._last_began = self._clocks[work.person]
         self._clocks[work.person] += seconds
         if work.paces:
             self.mean_seconds = running_mean(self.mean_seconds, seconds)

@@ -242,7 +242,7 @@ def _search(studio: Studio) -> Any:
             method: all, clasp, greedy, beam, tpe, nsga2 or random.
             temperature: of the texts.
             rule: coupled or rejection.
-            max_new_tokens: of each text.
+            max_new_tokens: of each text, 16 to 128.
             seed: any whole number.
         """
         settings = _settings(locals(), prompt="-", plan="none")

@@ -20,6 +20,7 @@ from .lesson_routes import lesson_routes
 from .metrics import routes
 from .model_picker import build_model_picker, from_this_computer
 from .session import Studio
+from .signatures import keep_signatures
 from .theme import head, theme
 from .tune_panel import build_tune
 from .words import i18n, t, text
@@ -100,6 +101,7 @@ def build(studio: Studio) -> gr.Blocks:
         if picker is not None:
             for listen in picker.listeners:
                 listen(switch, [picker.name], **followed).then(**panel.fit)
+    keep_signatures(demo)
     return demo
 
 

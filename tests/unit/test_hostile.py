@@ -294,6 +294,13 @@ INFO = SimpleNamespace(
 LOADED = SimpleNamespace(limits=Limits(), ready=lambda: None, loaded=SimpleNamespace(info=INFO))
 
 
+@pytest.mark.parametrize("value", [None, True, "0", [], {}, -1, 1e400])
+@pytest.mark.parametrize("name", sorted(entries()))
+def test_every_entry_of_a_plan_file_may_be_anything_and_is_read_or_refused(name, value):
+    text = json.dumps({**entries(), name: value})
+    survived(lambda: PlanFile.from_json(text), PlanFileError)
+
+
 @MANY
 @given(NOTATION | JSON, JSON | st.sampled_from(["plan", "snippet", *FORMATS]), JSON, JSON, JSON)
 def test_an_export_is_a_file_or_a_refusal(plan, format, k, confidence, key):

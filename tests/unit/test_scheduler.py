@@ -210,6 +210,23 @@ def test_a_newcomer_has_no_claim_on_the_time_before_it_came():
     assert order[0] == "new"
 
 
+def test_whoever_came_while_the_first_turn_went_on_has_a_claim_on_as_much():
+    """A long prompt, or a machine that stuttered: it isn't a present to whoever was first."""
+    turns, works = Turns(), {}
+    for person in ("first", "second", "third"):
+        works[person] = Work(lambda _: iter(()), person=person)
+    turns.join(works["first"])
+    turns.charge(turns.pick(), 9.0)  # the others come while this turn goes on
+    turns.join(works["second"])
+    turns.join(works["third"])
+    had = {"first": 9.0, "second": 0.0, "third": 0.0}
+    for _ in range(60):
+        person = turns.pick().person
+        turns.charge(works[person], 0.5)
+        had[person] += 0.5
+    assert max(had.values()) - min(had.values()) <= 2 * 0.5 + 1e-9, had
+
+
 def test_what_nobody_wants_ends_first():
     turns = Turns()
     works = [Work(lambda _: iter(()), person=person) for person in "abc"]
