@@ -5,6 +5,12 @@ FROM python:3.11-slim
 # PyTorch's index: for CPUs unless another is named, which spares gigabytes of CUDA libraries.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
+# With a C++ compiler the engine builds its own kernels for the machine that it runs on, at the
+# first start and into /cache; without one it takes the slower way through transformers' modules.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends g++ \
+    && rm -rf /var/lib/apt/lists/*
+
 RUN useradd --create-home --uid 1000 studio \
     && mkdir -p /app /cache \
     && chown studio:studio /app /cache

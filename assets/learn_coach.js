@@ -82,7 +82,15 @@
       this._draw();
       this.body.scrollTop = 0;
       this.body.querySelector("h3")?.focus({ preventScroll: true });
+      this._comeIntoSight();
       await this._setUp();
+      if (this.at === at) this._comeIntoSight(); // another panel may have moved it
+    }
+
+    /** Where it doesn't stay in sight: a step begins with its text, not somewhere below it. */
+    _comeIntoSight() {
+      const { top } = this.root.getBoundingClientRect();
+      if (learn.narrow() && (top < 0 || top > innerHeight / 2)) this.root.scrollIntoView({ block: "start" });
     }
 
     /** Give everything back; `panel` is where to go on. */

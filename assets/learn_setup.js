@@ -175,7 +175,7 @@
       if (!element || over()) return;
       element.setAttribute(OUTLINED, "");
       // On a narrow page the text would be out of sight: there a button goes and looks.
-      if (!matchMedia(NARROW).matches) this.reveal();
+      if (!learn.narrow()) this.reveal();
     }
 
     /** Bring what is outlined into sight, below the coach. */
@@ -209,6 +209,9 @@
     if (live && step?.kind === "try") Object.assign(merged.settings, own);
     return merged;
   };
+
+  /** Whether the coach scrolls away with the page. */
+  learn.narrow = () => matchMedia(NARROW).matches;
 
   learn.fits = fits;
   learn.Setup = Setup;

@@ -90,6 +90,7 @@
     if (!known.size) return null;
     const root = el("p", "ss-hint ss-learn-source", t("learn.recorded"));
     for (const { command, date, machine } of known.values()) {
+      if (root.childElementCount) root.append(" ·");
       root.append(" ", el("code", "", command, { translate: "no" }));
       const more = [date, typeof machine === "string" ? machine : say(machine)].filter(Boolean).join(", ");
       if (more) root.append(" ", el("span", "", `(${more})`, { translate: "no" }));

@@ -8,6 +8,7 @@
   const PANELS = ["decode", "layers", "tune", "compare", "learn"];
   const POLICIES = ["fixed", "confidence", "adaptive", "auto"];
   const RULES = ["coupled", "rejection", "threshold", "typical"];
+  const FLAGS = new Map([["1", true], ["0", false]]); // an object would know "constructor" too
   const LONGEST_PROMPT = 20000;
   const oneOf = (values) => (text) => (values.includes(text) ? text : undefined);
   const within = (low, high, whole = true) => (text) => {
@@ -22,7 +23,7 @@
     rule: oneOf(RULES),
     seed: within(-(2 ** 53), 2 ** 53),
     length: within(1, 4096),
-    chat: (text) => ({ 1: true, 0: false })[text],
+    chat: (text) => FLAGS.get(text),
     policy: oneOf(POLICIES),
     verify: oneOf(["start", "first_skipped"]),
     drafttemp: within(0, 10, false),

@@ -9,7 +9,8 @@
   const SelfSpec = (window.SelfSpec = window.SelfSpec || {});
 
   const LONGEST_PAUSE_MS = 500;
-  const SLICE_MS = 8; // work done before the browser may paint and listen again
+  const SLICE_MS = 4; // work done a frame: what is added takes the browser longer to style and lay out
+  const NO_FRAME_MS = 100; // a page that isn't seen has no frames
   const RESTING = ["recorded", "opened", "done", "stopped"];
 
   /** An element with a class, text set as text, and attributes. */
@@ -34,6 +35,16 @@
 
   /** Ends when the browser has had its turn. */
   SelfSpec.breathe = () => new Promise((resolve) => setTimeout(resolve));
+
+  /** Ends when the browser has drawn what there is now. */
+  const drawn = () =>
+    new Promise((resolve) => {
+      const anyway = setTimeout(resolve, NO_FRAME_MS);
+      requestAnimationFrame(() => {
+        clearTimeout(anyway);
+        setTimeout(resolve);
+      });
+    });
 
   class Trace {
     constructor() {
@@ -125,7 +136,7 @@
         this._tell(read(event));
         if (performance.now() < until) continue;
         this._flush();
-        await SelfSpec.breathe();
+        await drawn();
         if (turn !== this.turn) return; // something else is shown by now
         until = performance.now() + SLICE_MS;
       }

@@ -25,7 +25,7 @@
     const held = new DOMParser().parseFromString(text, "text/html").getElementById("ss-trace");
     if (!held) throw wrong("no_trace");
     const [head, ...lines] = held.textContent.trim().split("\n");
-    const said = parse(head, 0);
+    const said = parse(head, 0, "no_trace");
     const header = {};
     if (typeof said.prompt === "string") header.prompt = said.prompt;
     for (const name of ["message", "machine"]) if (isMessage(said[name])) header[name] = said[name];
@@ -53,14 +53,14 @@
     return found;
   }
 
-  function parse(line, number) {
+  function parse(line, number, otherwise = "not_json") {
     let value = null;
     try {
       value = JSON.parse(line);
     } catch {
       // Said below.
     }
-    if (value === null || typeof value !== "object" || Array.isArray(value)) throw wrong("not_json", { line: number });
+    if (value === null || typeof value !== "object" || Array.isArray(value)) throw wrong(otherwise, { line: number });
     return value;
   }
 
@@ -69,7 +69,7 @@
     const { kinds, schema, values } = SelfSpec.traceSchema;
     if (typeof event.type !== "string" || !Object.hasOwn(kinds, event.type) || event.type === "wait")
       throw wrong("no_event", { line, known: Object.keys(kinds).filter((name) => name !== "wait").join(", ") });
-    if (event.type === "start" && event.schema !== schema) throw wrong("schema", { found: event.schema, schema });
+    if (event.type === "start" && event.schema !== schema) throw wrong("schema", { found: typeof event.schema === "number" ? event.schema : "?", schema });
     fields(event, kinds[event.type], event.type, line);
     for (const [name, allowed] of Object.entries(values[event.type] ?? {})) {
       if (!allowed.includes(event[name])) throw wrong("field", { line, name, kind: event.type, type: allowed.join(", ") });

@@ -192,7 +192,8 @@
 
     _bring(text, name) {
       if (text.length > LONGEST) return this._refuse("import.too_large", { most: LONGEST / 1024 });
-      this.trigger("bring", { text, name, key: this.key.value.trim() });
+      const act = SelfSpec.plans.ask().at(-1);
+      this.trigger("bring", { text, name, act, key: this.key.value.trim() });
     }
 
     _refuse(key, args = {}) {
@@ -200,10 +201,22 @@
       this.show(this.value);
     }
 
+    take(text) {
+      const before = this.value;
+      super.take(text);
+      const { value } = this;
+      if (value === before || !value?.plan) return;
+      value.late = !SelfSpec.plans.wants(value);
+      if (value.late) return this.show(value);
+      SelfSpec.plans.take({ text: value.plan });
+      this.trigger("take");
+    }
+
     show(value) {
       const notes = [];
+      if (value.late) notes.push(["warn", t("import.late")]);
       if (value.error) notes.push(["error", SelfSpec.say(value.error)]);
-      if (value.answer) {
+      if (value.answer && !value.late) {
         notes.push(["good", SelfSpec.say(value.answer)]);
         for (const note of value.answer.notes) notes.push(["warn", SelfSpec.say(note)]);
       }

@@ -87,6 +87,18 @@
     return button;
   }
 
+  let used = null;
+  const SAME = { __type__: "update" }; // leaves a control as it is
+
+  /** What was taken over last, for the controls of plan, k and the draft's temperature. */
+  SelfSpec.tuneUsed = () => [used.plan, used.k ?? SAME, used.draft_temperature === undefined ? SAME : used.draft_temperature];
+
+  /** What a file gave, for the controls of the plan and of the settings that it may hold. */
+  SelfSpec.tuneBrought = (...names) => {
+    const { plan, settings } = SelfSpec.tuneShown.import.value;
+    return [plan, ...names.map((name) => (name in settings ? settings[name] : SAME))];
+  };
+
   /** A card: takes values, newest run only, and shows them again when the language changes. */
   class Card {
     constructor(root, trigger) {
@@ -110,7 +122,9 @@
       // What was predicted and measured of it goes into its file, as long as it is the plan.
       SelfSpec.tuneTaken = point.at ? point : null;
       const sent = { plan, ...(k && { k }), ...(draft_temperature !== undefined && { draft_temperature }) };
-      this.trigger("use", sent);
+      used = sent;
+      SelfSpec.plans.take({ text: plan });
+      this.trigger("use");
       this.said ??= this.root.appendChild(el("p", "ss-tune-said", "", { role: "status" }));
       this.said.textContent = k ? t("used_k", { plan: format.short(plan, 90), k }) : t("used_plan", { plan: format.short(plan, 90) });
     }

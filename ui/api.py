@@ -54,6 +54,11 @@ def refusal(error: Exception) -> gr.Error:
     return gr.Error(html.escape(sentence(error), quote=False), print_exception=False)
 
 
+def _allowed(studio: Studio, length: int, k: int = 2) -> tuple[int, int]:
+    """A default length and draft length that this server's limits let through."""
+    return min(length, studio.limits.max_new_tokens), min(k, studio.limits.max_k)
+
+
 def _settings(values: dict[str, Any], **more: Any) -> Settings:
     return Settings(**{k: v for k, v in values.items() if k in _SETTINGS} | more)
 
@@ -81,16 +86,18 @@ async def _analysed(
 
 
 def _generate(studio: Studio) -> Any:
+    length, draft = _allowed(studio, 128)
+
     @_returns(str)
     async def generate(
         request: gr.Request,
         prompt: str,
         plan: str = "standard",
-        k: int = 2,
+        k: int = draft,
         temperature: float = 0.0,
         rule: str = "coupled",
         seed: int = 0,
-        max_new_tokens: int = 128,
+        max_new_tokens: int = length,
         chat: bool = True,
         threshold: float = 0.7,
         top_k: int = 0,
@@ -145,16 +152,18 @@ def _generate(studio: Studio) -> Any:
 
 
 def _check(studio: Studio) -> Any:
+    length, draft = _allowed(studio, 48)
+
     @_returns(dict[str, Any])
     async def check(
         request: gr.Request,
         prompts: list[str],
         plan: str = "standard",
-        k: int = 2,
+        k: int = draft,
         temperature: float = 0.0,
         rule: str = "coupled",
         seed: int = 0,
-        max_new_tokens: int = 48,
+        max_new_tokens: int = length,
         chat: bool = True,
         threshold: float = 0.7,
     ) -> AsyncIterator[dict[str, Any]]:

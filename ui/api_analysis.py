@@ -102,6 +102,8 @@ def importance_job(
     length = values.whole("length", max_new_tokens, least=1, most=256)
     budget = values.number("budget", budget_seconds, least=0.1, most=600)
     chosen = None if methods is None else values.texts("methods", methods)[:MAX_METHODS]
+    if chosen == []:
+        raise SettingsError(text("limits.no_methods"))
     score = values.choice("score", score, SCORES)
     plan = values.text("plan", plan, most=MAX_PLAN)
     seed = values.whole("seed", seed)

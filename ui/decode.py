@@ -108,7 +108,7 @@ def _build(studio: Studio) -> Controls:
             with gr.Column(elem_classes=["ss-card", "ss-how"]):
                 parts |= _how(studio)
             with gr.Column(elem_classes=["ss-card", "ss-more"]):
-                parts["more"] = build_more_settings()
+                parts["more"] = build_more_settings(studio.limits)
         with gr.Column(scale=8, min_width=330):
             with gr.Column(elem_classes=["ss-card", "ss-show"]):
                 parts["stage"] = gr.HTML(
@@ -181,8 +181,8 @@ def _how(studio: Studio) -> dict[str, Any]:
         ),
         "k": gr.Slider(
             1,
-            16,
-            studio.recording.start.k if studio.recording else 2,
+            studio.limits.max_k,
+            min(studio.recording.start.k if studio.recording else 2, studio.limits.max_k),
             step=1,
             label=t("decode.k"),
             info=t("decode.k_info"),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import gradio as gr
 
+from .limits import Limits
 from .words import t
 
 RULES = ("coupled", "rejection", "threshold", "typical")
@@ -39,12 +40,12 @@ class MoreSettings:
     draft_temperature: gr.Number
 
 
-def build_more_settings() -> MoreSettings:
-    """Build the controls inside the current Blocks."""
+def build_more_settings(limits: Limits) -> MoreSettings:
+    """Build the controls inside the current Blocks, within what the operator allows."""
     length = gr.Slider(
         1,
-        512,
-        96,
+        min(512, limits.max_new_tokens),
+        min(96, limits.max_new_tokens),
         step=1,
         label=t("decode.length"),
         info=t("decode.length_info"),

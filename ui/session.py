@@ -140,7 +140,7 @@ class Studio:
                 if isinstance(event, Start):
                     self.limits.check_prompt_tokens(len(event.prompt_ids))
                 elif isinstance(event, Done) and event.reason == "cancelled" and not cancelled():
-                    event = replace(event, message=str(LimitError("seconds", seconds=most)))
+                    event = replace(event, message=str(LimitError("seconds", seconds=f"{most:g}")))
                 yield event
 
         ticket = self.scheduler.submit(
@@ -209,7 +209,7 @@ class Studio:
             self.ready()
             yield from job(lambda: cancelled() or watch.busy > most)
             if watch.busy > most:
-                raise LimitError("seconds", seconds=most)
+                raise LimitError("seconds", seconds=f"{most:g}")
 
         return self.scheduler.submit(
             lambda cancelled: watch.over(run(cancelled)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from selfspec_core.bounded_json import shown
 from selfspec_core.plan import parse_plan
 from selfspec_core.policies import MAX_K
 
@@ -69,7 +70,7 @@ class Settings:
         limits.check_prompt(prompt)
         length = values.whole("length", self.max_new_tokens)
         limits.check_length(length)
-        k = values.whole("k", self.k)
+        k = _draft_length(self.k)
         if limits.max_k < MAX_K:
             limits.check_k(k)
         confidence = values.number("confidence", self.confidence)
@@ -103,3 +104,11 @@ class Settings:
             verify_from=values.text("verify from", self.verify_from, most=MAX_NAME),
             draft_temperature=drafts_at,
         )
+
+
+def _draft_length(k: Any) -> int:
+    """A whole number of drafted tokens; whether it is one that is allowed, the core says."""
+    try:
+        return values.whole("k", k)
+    except SettingsError:
+        raise SettingsError.of("limits.draft_length", most=MAX_K, value=shown(k)) from None

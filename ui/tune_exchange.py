@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,24 +91,26 @@ def build_export(ground: Ground) -> None:
 
 def build_import(ground: Ground) -> None:
     """A file or a text into Decode."""
-    shown = view("import", "bring")
+    shown = view("import", "bring", "take")
 
-    def bring(event: gr.EventData) -> list[Any]:
-        run, nothing = ground.studio.next_run(), [gr.skip()] * len(_IMPORTED)
+    def bring(event: gr.EventData) -> str:
+        run = ground.studio.next_run()
         data = event._data if isinstance(event._data, dict) else {}
         try:
             found = imported(
                 ground.studio.ready(), data.get("text"), data.get("name"), data.get("key")
             )
         except (TuneError, NotLoaded) as error:
-            value = text_of({"run": run, "state": "error", "error": said_of(error)})
-            return [value, gr.skip(), *nothing]
-        value = text_of({"run": run, "state": "done", "answer": found.answer})
-        given = [found.settings.get(name, gr.skip()) for name in _IMPORTED]
-        return [value, found.plan, *given]
+            return text_of({"run": run, "state": "error", "error": said_of(error)})
+        given = {name: found.settings[name] for name in _IMPORTED if name in found.settings}
+        value = {"answer": found.answer, "plan": found.plan, "settings": given}
+        return text_of({"run": run, "state": "done", "act": _data(event, "act"), **value})
 
+    # The browser takes it over unless the person has done something else to the plan since.
     controls = [ground.control(name) for name in _IMPORTED]
-    shown.bring(bring, None, [shown, ground.shared.plan, *controls], queue=False, **AT_ONCE)
+    js = f"() => window.SelfSpec.tuneBrought(...{json.dumps(_IMPORTED)})"
+    shown.bring(bring, None, [shown], queue=False, **AT_ONCE)
+    shown.take(None, None, [ground.shared.plan, *controls], js=js, **AT_ONCE)
 
 
 def _offers(ground: Ground, text: Any, **more: Any) -> str:

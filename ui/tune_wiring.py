@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
 import gradio as gr
 
-from selfspec_core.drafting import MAX_K
 from selfspec_core.events import Wait
 from selfspec_core.scheduler import Cancelled, Ticket
 
@@ -20,7 +18,6 @@ from .session import Studio
 from .settings import Settings
 from .tune_feed import Progress, TuneError, TuneFeed
 from .tune_jobs import Jobs
-from .tune_plans import read_plan
 from .tune_subject import Asked
 
 UPDATE_SECONDS = 0.4
@@ -207,24 +204,11 @@ def failed(studio: Studio, error: Exception) -> str:
 
 
 def use_on(ground: Ground, source: gr.HTML) -> None:
-    """Have a view's event `use` put its plan, and what came with it, into Decode."""
+    """Have a view's event `use` put its plan, and what came with it, into Decode.
 
-    def use(event: gr.EventData) -> list[Any]:
-        data = event._data if isinstance(event._data, dict) else {}
-        try:
-            plan = read_plan(data.get("plan"), ground.studio.n_layers)
-        except TuneError as error:
-            raise gr.Error(html.escape(str(error)), print_exception=False) from None
-        k = data.get("k")
-        fits = type(k) is int and 1 <= k <= MAX_K
-        return [str(plan), k if fits else gr.skip(), _draft_temperature(data)]
-
+    The browser does it alone, as with a click on the strip: what a person does next can't be
+    undone by a late answer.
+    """
     controls = [ground.control(name) for name in ("k", "draft_temperature")]
-    source.use(use, None, [ground.shared.plan, *controls], queue=False, **AT_ONCE)
-
-
-def _draft_temperature(data: dict[str, Any]) -> Any:
-    """Of what is taken over, where that says; None is the text's."""
-    value = data.get("draft_temperature", gr.skip())
-    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 10
-    return value if value is None or number else gr.skip()
+    js = "() => window.SelfSpec.tuneUsed()"
+    source.use(None, None, [ground.shared.plan, *controls], js=js, **AT_ONCE)

@@ -54,7 +54,7 @@ def texts(name: str, value: Any) -> list[str]:
     """
     if not isinstance(value, list):
         raise SettingsError.of("limits.not_texts", name=name, value=shown(value))
-    return [text(name, each) for each in value]
+    return [text(f"{name}[{i}]", each) for i, each in enumerate(value)]
 
 
 def flag(name: str, value: Any) -> bool:
@@ -95,9 +95,14 @@ def number(
     except OverflowError:  # a whole number of hundreds of digits
         raise SettingsError.of("limits.large", name=name) from None
     if least is not None and most is not None and not least <= found <= most:
-        values = {"least": least, "most": most, "value": shown(value)}
+        values = {"least": _short(least), "most": _short(most), "value": shown(value)}
         raise SettingsError.of("limits.range", name=name, **values)
     return found
+
+
+def _short(bound: float) -> float:
+    """600.0 is told as 600."""
+    return int(bound) if float(bound).is_integer() else bound
 
 
 def whole(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:

@@ -264,8 +264,17 @@ void normalise(
 template <class T>
 void rotate(T* x, const T* cos, const T* sin, int64_t width) {
   const int64_t half = width / 2;
-#pragma omp simd
-  for (int64_t i = 0; i < half; ++i) {
+  int64_t i = 0;
+  for (; i + LANES <= half; i += LANES) {
+    const Lanes a = load_lanes(x + i), b = load_lanes(x + i + half);
+    const Lanes first =
+        rounded<T>(a * load_lanes(cos + i)) + rounded<T>(-b * load_lanes(sin + i));
+    const Lanes second = rounded<T>(b * load_lanes(cos + i + half)) +
+                         rounded<T>(a * load_lanes(sin + i + half));
+    store_lanes(x + i, first);
+    store_lanes(x + i + half, second);
+  }
+  for (; i < half; ++i) {
     float a = load(x[i]), b = load(x[i + half]);
     float first = rounded<T>(a * load(cos[i])) + rounded<T>(-b * load(sin[i]));
     float second =

@@ -160,7 +160,7 @@ def test_settings_make_the_request_that_they_say():
         ({"prompt": " \n"}, "prompt is empty"),
         ({"prompt": None}, "prompt is empty"),
         ({"k": 17}, "k must be 0–16"),
-        ({"k": None}, "k must be a number, got None"),
+        ({"k": None}, "k must be a whole number from 0 to 16, got None"),
         ({"k": 2.5}, "k must be a whole number"),
         ({"seed": float("inf")}, "seed must be a whole number"),
         ({"temperature": "hot"}, "temperature must be a number"),

@@ -241,12 +241,19 @@ def serious(page: Any, **options: Any) -> list[tuple[str, str]]:
     ]
 
 
-def wait_until(condition: Any, what: str, seconds: float = 30.0) -> None:
-    """Wait until a condition holds, or fail saying what never came."""
+def wait_until(condition: Any, what: str, seconds: float = 30.0, page: Any = None) -> None:
+    """Wait until a condition holds, or fail saying what never came.
+
+    Args:
+        page: whose held requests the condition is about: they come in while the page waits.
+    """
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"waited {seconds:.0f} s for {what}"
-        time.sleep(0.02)
+        if page is None:
+            time.sleep(0.02)
+        else:
+            page.wait_for_timeout(20)
 
 
 class Stage:

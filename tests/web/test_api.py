@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from gradio_client import Client
@@ -230,9 +231,9 @@ def test_what_is_not_allowed_is_refused_by_name_at_every_endpoint(client):
         ("generate", {"prompt": ["a"]}, "prompt must be a text, got a list of 1"),
         ("generate", {"prompt": {"a": 1}}, "prompt must be a text, got a table"),
         ("generate", {"prompt": None}, "prompt is empty"),
-        ("generate", {"prompt": "a", "k": True}, "k must be a number, got True"),
-        ("generate", {"prompt": "a", "k": "2"}, "k must be a number, got '2'"),
-        ("generate", {"prompt": "a", "k": [[1]]}, "k must be a number"),
+        ("generate", {"prompt": "a", "k": True}, "k must be a whole number from 0 to 16, got True"),
+        ("generate", {"prompt": "a", "k": "2"}, "k must be a whole number from 0 to 16, got '2'"),
+        ("generate", {"prompt": "a", "k": [[1]]}, "k must be a whole number from 0 to 16"),
         ("generate", {"prompt": "a", "chat": 1}, "chat must be true or false, got 1"),
         ("generate", {"prompt": "a", "rule": 7}, "rule must be a text, got 7"),
         ("generate", {"prompt": "a", "stop": ["x"]}, "stop must be a text"),
@@ -240,16 +241,22 @@ def test_what_is_not_allowed_is_refused_by_name_at_every_endpoint(client):
         ("generate", {"prompt": "a", "plan": "3" * 20_000}, "plan is too long: 20000"),
         ("generate", {"prompt": "fox " * 6_000}, "24000 characters"),
         ("check", {"prompts": "a fox"}, "prompts must be a list of texts"),
-        ("check", {"prompts": []}, "0 prompts"),
-        ("check", {"prompts": ["a"] * 17}, "17 prompts are too many: this server takes 1–16"),
+        ("check", {"prompts": []}, "takes 1–16 prompts at a time, got 0"),
+        ("check", {"prompts": ["a", 3]}, "prompts[1] must be a text, got 3"),
+        ("check", {"prompts": ["a"] * 17}, "takes 1–16 prompts at a time, got 17"),
         ("check", {"prompts": ["a", " "]}, "One of the prompts is empty"),
         ("check", {"prompts": ["a"], "k": 0}, "k must be 1 or more"),
         ("importance", {"prompts": ["a"], "methods": ["magic"]}, "magic"),
+        ("importance", {"prompts": ["a"], "methods": []}, "list of methods is empty"),
         ("importance", {"prompts": ["a"], "score": "x"}, "score must be one of logprob"),
         ("importance", {"prompts": ["a"], "budget_seconds": 1e9}, "budget must be 0.1 to 600"),
         ("search", {"prompts": ["a"]}, "two prompts or more"),
         ("search", {"prompts": ["a", "b"], "method": "x"}, "method must be one of all"),
-        ("search", {"prompts": ["a", "b"], "seconds": 1e9}, "budget of seconds must be 1 to"),
+        (
+            "search",
+            {"prompts": ["a", "b"], "seconds": 1e9},
+            "budget of seconds must be 1 to 600, got",
+        ),
         ("export", {"plan": "3-4", "format": "x"}, "format must be one of plan, snippet"),
         ("export", {"plan": "99"}, "layer 99 doesn't exist"),
         ("export", {"plan": 3}, "plan must be a text, got 3"),
@@ -282,9 +289,12 @@ def test_every_endpoint_is_a_tool_and_generate_answers_with_the_whole_trace(app)
             values = {"prompt": "a fox runs", "plan": "3-4", "k": 3, "max_new_tokens": 12}
             good = await session.call_tool("generate", values)
             bad = await session.call_tool("generate", {**values, "k": 40})
-            return tools, good, bad
+            asked = {"prompts": ["a fox", "fox"], "seconds": 1, "method": "random"}
+            found = await session.call_tool("search", {**asked, "max_new_tokens": 16})
+            return tools, good, bad, found
 
-    tools, good, bad = asyncio.run(through_mcp())
+    with ThreadPoolExecutor(1) as pool:  # Playwright may have this thread's event loop
+        tools, good, bad, found = pool.submit(lambda: asyncio.run(through_mcp())).result()
     assert {f"/{name}" for name in tools} == ENDPOINTS
     assert all(tool.description for tool in tools.values())
     assert "what the draft skips" in str(tools["generate"].inputSchema)
@@ -293,6 +303,8 @@ def test_every_endpoint_is_a_tool_and_generate_answers_with_the_whole_trace(app)
     assert bad.isError
     assert "k must be 0–16" in bad.content[0].text
     assert "Traceback" not in bad.content[0].text
+    assert not found.isError
+    assert "plan_file" in found.content[-1].text
 
 
 def test_a_stream_says_something_at_least_each_second(app, client):

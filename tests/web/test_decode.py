@@ -198,7 +198,7 @@ def test_a_click_on_the_strip_outlives_the_late_answer_to_a_preset(app, new_page
         "**/gradio_api/run/**", lambda route: held.append(route) if late else route.continue_()
     )
     page.locator("#preset label", has_text="deep").click()
-    wait_until(lambda: held, "the preset's question")
+    wait_until(lambda: held, "the preset's question", page=page)
     page.click('.ss-branch-mlp[data-layer="6"]')
     late = False
     for route in held:

@@ -61,17 +61,21 @@ def test_thirty_people_with_different_settings_each_get_exactly_what_they_get_al
 class Tab:
     """A page's connection: it asks, reads what comes, and can be closed."""
 
-    def __init__(self, url: str, session: str, values: list) -> None:
+    def __init__(self, url: str, session: str, values: list, name: str = "generate") -> None:
         self.url, self.session, self.values = url, session, values
         self.heard = threading.Event()
         self.messages: list[dict] = []
         self._client = httpx.Client(timeout=60)
         config = self._client.get(f"{url}/config").json()
-        [self.fn] = [d["id"] for d in config["dependencies"] if d["api_name"] == "generate"]
+        [self.fn] = [d["id"] for d in config["dependencies"] if d["api_name"] == name]
 
-    def ask(self) -> None:
+    def join(self) -> None:
+        """Ask, without listening yet."""
         join = {"data": self.values, "fn_index": self.fn, "session_hash": self.session}
         self._client.post(f"{self.url}/gradio_api/queue/join", json=join).raise_for_status()
+
+    def ask(self) -> None:
+        self.join()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -100,13 +104,17 @@ def parameters_of(url: str, name: str) -> list[dict]:
     return told["named_endpoints"][f"/{name}"]["parameters"]
 
 
-def values_of(url: str, prompt: str, tokens: int) -> list:
-    """The values of a call of `generate`: all that isn't given is the default."""
-    given = {"prompt": prompt, "plan": "standard", "max_new_tokens": tokens}
+def values_for(url: str, name: str, **given) -> list:
+    """The values of a call: all that isn't given is the default."""
     return [
         given.get(each["parameter_name"], each.get("parameter_default"))
-        for each in parameters_of(url, "generate")
+        for each in parameters_of(url, name)
     ]
+
+
+def values_of(url: str, prompt: str, tokens: int) -> list:
+    """The values of a call of `generate`."""
+    return values_for(url, "generate", prompt=prompt, plan="standard", max_new_tokens=tokens)
 
 
 @pytest.mark.parametrize("where", ["running", "waiting"])
