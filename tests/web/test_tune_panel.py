@@ -512,3 +512,24 @@ def test_axe_finds_nothing_serious_and_nothing_scrolls_sideways(tune, theme, wid
     bring(page, "{")
     assert serious(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_click_on_the_strip_outlives_the_late_answer_to_an_import(tune):
+    page = tune()
+    held = []
+    late = True
+    page.route(
+        "**/gradio_api/run/**", lambda route: held.append(route) if late else route.continue_()
+    )
+    page.fill(".ss-tune-import textarea", "4-5")
+    page.locator(".ss-tune-import button").click()
+    wait_until(lambda: held, "the file's question", page=page)
+    late = False
+    page.evaluate("document.querySelector('.ss-branch-mlp[data-layer=\"6\"]').click()")
+    clicked = page.evaluate("SelfSpec.plans.now()")
+    for route in held:
+        route.continue_()
+    note = page.locator(".ss-tune-import .ss-note")
+    note.wait_for()
+    assert "not taken over" in note.inner_text()
+    assert plan_of(page) == clicked != "4-5"
