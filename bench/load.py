@@ -30,7 +30,7 @@ from .load_people import (
     one_by_one,
 )
 from .load_server import Server
-from .load_tabs import Leavers, Tab
+from .load_tabs import Leavers, Tab, values_for
 
 FIRST_VISITORS = 100
 """Visitors after whom memory is measured first: caches have filled by then."""
@@ -88,10 +88,12 @@ def room(server: Server, options: argparse.Namespace, prompts: Sequence[str]) ->
     stayed = at_once(clients[: -options.leavers or None], mixed, options.seconds)
     leavers.join()
     everybody = [*alone, *alone_equal, *together, *together_equal, *stayed]
-    expected = [one.tokens for one in alone]
-    expected = [*expected, *[alone_equal[0].tokens] * len(together_equal), *expected]
-    got = [one.tokens for one in (*together[: len(alone)], *together_equal, *stayed)]
-    answered = [(e, g) for e, g in zip(expected, got, strict=False) if e and g]
+    mine = [one.tokens for one in alone]
+    same_text = [alone_equal[0].tokens] * len(together_equal)
+    expected = [*mine[: len(together)], *same_text, *mine[: len(stayed)]]
+    got = [*together[: len(alone)], *together_equal, *stayed[: len(alone)]]
+    pairs = zip(expected, (one.tokens for one in got), strict=True)
+    answered = [(e, g) for e, g in pairs if e and g]
     speeds = sorted(one.speed for one in together_equal if one.end and one.done)
     shares = engine_shares(together)
     return {
@@ -123,10 +125,8 @@ def room(server: Server, options: argparse.Namespace, prompts: Sequence[str]) ->
 
 
 def _leavers(url: str, people: Sequence[Person]) -> Leavers:
-    tabs = [
-        Tab(url, uuid.uuid4().hex, {**person.settings, "max_new_tokens": LEAVERS_TOKENS})
-        for person in people
-    ]
+    asked = [{**person.settings, "max_new_tokens": LEAVERS_TOKENS} for person in people]
+    tabs = [Tab(url, uuid.uuid4().hex, values_for(url, "generate", **each)) for each in asked]
     return Leavers(tabs, LEAVERS_PAUSE)
 
 

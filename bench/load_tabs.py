@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,40 +19,45 @@ GIVE_UP_SECONDS = 10.0
 
 @dataclass
 class Tab:
-    """A page's own connection to `generate`; it reads what comes until it is closed.
+    """A page's own connection to an endpoint: it asks, reads what comes, and can be closed.
 
     Args:
         url: of the server.
         session: its name.
-        values: keyword arguments of the endpoint; what isn't given is the default.
+        values: of the call, in the endpoint's order; see `values_for`.
+        name: of the endpoint.
     """
 
     url: str
     session: str
-    values: dict[str, Any]
+    values: list[Any]
+    name: str = "generate"
     messages: list[dict[str, Any]] = field(default_factory=list)
+    heard: threading.Event = field(default_factory=threading.Event)
+    """Set by the first message."""
     _response: httpx.Response | None = None
 
-    def ask(self) -> None:
-        """Join the queue, and read in a thread of its own."""
-        told = httpx.get(f"{self.url}/gradio_api/info", timeout=30).raise_for_status().json()
-        parameters = told["named_endpoints"]["/generate"]["parameters"]
-        config = httpx.get(f"{self.url}/config", timeout=30).raise_for_status().json()
-        [function] = [d["id"] for d in config["dependencies"] if d["api_name"] == "generate"]
-        data = [
-            self.values.get(p["parameter_name"], p.get("parameter_default")) for p in parameters
-        ]
-        join = {"data": data, "fn_index": function, "session_hash": self.session}
+    def join(self) -> None:
+        """Ask, without listening yet."""
+        config = _told(f"{self.url}/config")
+        [function] = [d["id"] for d in config["dependencies"] if d["api_name"] == self.name]
+        join = {"data": self.values, "fn_index": function, "session_hash": self.session}
         httpx.post(f"{self.url}/gradio_api/queue/join", json=join, timeout=30).raise_for_status()
+
+    def ask(self) -> None:
+        """Ask, and read in a thread of its own."""
+        self.join()
         threading.Thread(target=self._read, daemon=True).start()
 
     def close(self) -> bool:
         """Drop the connection; whether it was still in the middle of its text."""
-        if self._response is None or any(m["msg"] == "process_completed" for m in self.messages):
+        if self._response is None:
             return False
+        ended = any(m["msg"] == "process_completed" for m in self.messages)
         stream = self._response.extensions["network_stream"]
-        stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-        return True
+        with suppress(OSError):  # the server has closed it already
+            stream.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        return not ended
 
     def _read(self) -> None:
         address = f"{self.url}/gradio_api/queue/data?session_hash={self.session}"
@@ -61,8 +67,28 @@ class Tab:
                 for line in response.iter_lines():
                     if line.startswith("data:"):
                         self.messages.append(json.loads(line[5:]))
+                        self.heard.set()
         except (httpx.HTTPError, RuntimeError):
             pass  # closed
+
+
+def _told(address: str) -> Any:
+    return httpx.get(address, timeout=30).raise_for_status().json()
+
+
+def parameters_of(url: str, name: str) -> list[dict[str, Any]]:
+    """What an endpoint takes, in order, as the API view has it."""
+    endpoints = _told(f"{url}/gradio_api/info")["named_endpoints"]
+    parameters: list[dict[str, Any]] = endpoints[f"/{name}"]["parameters"]
+    return parameters
+
+
+def values_for(url: str, name: str, **given: Any) -> list[Any]:
+    """The values of a call: all that isn't given is the default."""
+    return [
+        given.get(each["parameter_name"], each.get("parameter_default"))
+        for each in parameters_of(url, name)
+    ]
 
 
 def abandoned(url: str) -> float:

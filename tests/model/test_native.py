@@ -52,6 +52,7 @@ HEADS = {"gemma2", "gemma3", "qwen3", "qwen3-sliding"}  # whose head size stands
 
 @pytest.fixture(scope="module", autouse=True)
 def kernels():
+    """Without a compiler the engine has no kernels and runs eagerly, which the other tests test."""
     try:
         build.load()
     except build.Unavailable as reason:

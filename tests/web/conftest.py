@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,15 +125,13 @@ def launch(studio: Studio) -> tuple[gr.Blocks, str]:
     return demo, f"http://127.0.0.1:{port}"
 
 
-@pytest.fixture(scope="session")
-def app_on_tiny_model(hostile_model: Path) -> Iterator[App]:
-    studio = Studio(str(hostile_model), dtype="float32", device="cpu")
+@contextmanager
+def served(studio: Studio) -> Iterator[App]:
+    """A studio on a server from when its model is there; both are closed in the end."""
     demo = None
     try:
         studio.start_loading()
-        end = time.monotonic() + 120
-        while studio.status.state == "loading" and time.monotonic() < end:
-            time.sleep(0.05)
+        wait_until(lambda: studio.status.state != "loading", "the model", 120)
         assert studio.status.state == "ready", studio.status
         studio.engine = SlowedEngine(studio.engine)
         demo, url = launch(studio)
@@ -141,6 +140,12 @@ def app_on_tiny_model(hostile_model: Path) -> Iterator[App]:
         if demo is not None:
             demo.close()
         studio.close()
+
+
+@pytest.fixture(scope="session")
+def app_on_tiny_model(hostile_model: Path) -> Iterator[App]:
+    with served(Studio(str(hostile_model), dtype="float32", device="cpu")) as app:
+        yield app
 
 
 @pytest.fixture
@@ -179,6 +184,7 @@ def app_before_loading(hostile_model: Path) -> Iterator[App]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
+    # The suite has to run where nobody may install a browser; `.ci/run` installs it first.
     if not CHROMIUM.exists():
         pytest.skip(f"no browser at {CHROMIUM}: `sudo apt-get install chromium` gets one")
     from playwright.sync_api import sync_playwright

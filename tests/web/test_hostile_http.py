@@ -9,8 +9,10 @@ import time
 import httpx
 import pytest
 
+from bench.load_tabs import parameters_of
+
 from .conftest import HOSTILE
-from .test_many import parameters_of, values_of
+from .test_many import values_of
 
 VALUES = [
     None, True, -1, 0, 17, 2.5, 1e308, 10**30, "", " ", "2", "nan", [], [[[1]]], {}, {"a": {"b": 1}},

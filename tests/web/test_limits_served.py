@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from bench.load_tabs import Tab, values_for
 from ui.limits import Limits
 from ui.session import Studio
 
-from .conftest import App, SlowedEngine, launch, wait_until
-from .test_many import Tab, values_for
+from .conftest import App, served, wait_until
 
 SMALL = {
     "SELFSPEC_MAX_NEW_TOKENS": "40",
@@ -36,27 +36,16 @@ SELDOM = {
 }
 
 
-def served(environ: dict[str, str], model: Path) -> Iterator[App]:
-    """A server of the tiny model whose operator set these variables."""
+def limited(environ: dict[str, str], model: Path) -> Studio:
+    """A studio of the tiny model whose operator set these variables."""
     limits = Limits.read({**environ, "SELFSPEC_MODELS": str(model)})
-    studio = Studio(str(model), dtype="float32", device="cpu", limits=limits, switchable=True)
-    demo = None
-    try:
-        studio.start_loading()
-        wait_until(lambda: studio.status.state != "loading", "the model", 120)
-        assert studio.status.state == "ready", studio.status
-        studio.engine = SlowedEngine(studio.engine)
-        demo, url = launch(studio)
-        yield App(url, studio)
-    finally:
-        if demo is not None:
-            demo.close()
-        studio.close()
+    return Studio(str(model), dtype="float32", device="cpu", limits=limits, switchable=True)
 
 
 @pytest.fixture(scope="module")
 def small_server(hostile_model: Path) -> Iterator[App]:
-    yield from served(SMALL, hostile_model)
+    with served(limited(SMALL, hostile_model)) as app:
+        yield app
 
 
 @pytest.fixture
@@ -69,7 +58,8 @@ def small(small_server: App) -> Iterator[App]:
 
 @pytest.fixture
 def seldom(hostile_model: Path) -> Iterator[App]:
-    yield from served(SELDOM, hostile_model)
+    with served(limited(SELDOM, hostile_model)) as app:
+        yield app
 
 
 def begin(app: App, session: str, name: str = "generate", **given: Any) -> Tab:

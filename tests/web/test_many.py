@@ -7,12 +7,12 @@ carries is case 29 of the project's list.
 from __future__ import annotations
 
 import json
-import threading
 import time
 
-import httpx
 import pytest
 from gradio_client import Client
+
+from bench.load_tabs import Tab, values_for
 
 from .conftest import wait_until
 
@@ -56,60 +56,6 @@ def test_thirty_people_with_different_settings_each_get_exactly_what_they_get_al
     assert len({json.dumps(trace_of(text)) for text in alone}) == 30
     for number in range(30):
         assert trace_of(together[number]) == trace_of(alone[number]), settings_of(number)
-
-
-class Tab:
-    """A page's connection: it asks, reads what comes, and can be closed."""
-
-    def __init__(self, url: str, session: str, values: list, name: str = "generate") -> None:
-        self.url, self.session, self.values = url, session, values
-        self.heard = threading.Event()
-        self.messages: list[dict] = []
-        self._client = httpx.Client(timeout=60)
-        config = self._client.get(f"{url}/config").json()
-        [self.fn] = [d["id"] for d in config["dependencies"] if d["api_name"] == name]
-
-    def join(self) -> None:
-        """Ask, without listening yet."""
-        join = {"data": self.values, "fn_index": self.fn, "session_hash": self.session}
-        self._client.post(f"{self.url}/gradio_api/queue/join", json=join).raise_for_status()
-
-    def ask(self) -> None:
-        self.join()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        address = f"{self.url}/gradio_api/queue/data?session_hash={self.session}"
-        try:
-            with self._client.stream("GET", address) as response:
-                self._response = response
-                for line in response.iter_lines():
-                    if line.startswith("data:"):
-                        self.messages.append(json.loads(line[5:]))
-                        self.heard.set()
-        except (httpx.HTTPError, RuntimeError):
-            pass
-
-    def close(self) -> None:
-        """As a browser does when the tab is closed: the connection is gone."""
-        stream = self._response.extensions["network_stream"]
-        stream.get_extra_info("socket").shutdown(2)
-        self._thread.join(10)
-
-
-def parameters_of(url: str, name: str) -> list[dict]:
-    """What an endpoint takes, in order, as the API view has it."""
-    told = httpx.get(f"{url}/gradio_api/info").raise_for_status().json()
-    return told["named_endpoints"][f"/{name}"]["parameters"]
-
-
-def values_for(url: str, name: str, **given) -> list:
-    """The values of a call: all that isn't given is the default."""
-    return [
-        given.get(each["parameter_name"], each.get("parameter_default"))
-        for each in parameters_of(url, name)
-    ]
 
 
 def values_of(url: str, prompt: str, tokens: int) -> list:
