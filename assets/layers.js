@@ -277,7 +277,8 @@
       if (!value || !SelfSpec.plans.isOf(value)) return;
       if (value.act !== undefined) {
         if (!SelfSpec.plans.wants(value)) return;
-        if (value.text !== undefined) {
+        if (value.text === undefined) SelfSpec.plans.refused(value);
+        else {
           SelfSpec.plans.take(value);
           trigger(events.toggle);
         }

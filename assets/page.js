@@ -38,6 +38,9 @@
   let lastRun = "";
   let missed = false; // a change that was made in another panel
 
+  /** On Run: with the plan of a preset that was clicked just before, though it's still on its way. */
+  SelfSpec.runningNow = async (prompt, _plan, ...rest) => SelfSpec.running(prompt, await SelfSpec.plans.settled(), ...rest);
+
   SelfSpec.running = (...values) => {
     lastRun = JSON.stringify(values);
     missed = false;

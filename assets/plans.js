@@ -5,6 +5,7 @@
   const SelfSpec = window.SelfSpec;
   const LONGEST = 200;
   const WRITTEN_MS = 100; // until a text that was chosen stands in its field
+  const ANSWER_MS = 5000; // the longest that a run waits for the plan that was asked for
 
   /** Numbers as runs: [1, 2, 3, 7] → [[1, 3], [7, 7]]. */
   function runs(numbers) {
@@ -71,6 +72,18 @@
     /** The plan that was asked for. */
     take({ text }) {
       this._choose(text);
+    }
+
+    /** An answer that brings no plan: nothing is on its way any more. */
+    refused(answer) {
+      if (this.wants(answer)) this.asking = null;
+    }
+
+    /** The plan's text, as soon as one that was asked for is here. */
+    async settled() {
+      const until = performance.now() + ANSWER_MS;
+      while (this.asking?.text === this.now() && performance.now() < until) await SelfSpec.breathe();
+      return this.now();
     }
 
     chosen() {

@@ -205,7 +205,8 @@
       const before = this.value;
       super.take(text);
       const { value } = this;
-      if (value === before || !value?.plan) return;
+      if (value === before || !value) return;
+      if (!value.plan) return SelfSpec.plans.refused(value);
       value.late = !SelfSpec.plans.wants(value);
       if (value.late) return this.show(value);
       SelfSpec.plans.take({ text: value.plan });

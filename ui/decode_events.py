@@ -60,7 +60,7 @@ def connect(studio: Studio, controls: Controls) -> dict[str, Any]:
         run_now,
         settings,
         [controls.stage],
-        js="(...v) => window.SelfSpec.running(...v)",
+        js="(...v) => window.SelfSpec.runningNow(...v)",
         **AT_ONCE,
     )
     controls.stop.click(stop_mine, None, None, queue=False, **AT_ONCE)

@@ -94,17 +94,17 @@ def build_import(ground: Ground) -> None:
     shown = view("import", "bring", "take")
 
     def bring(event: gr.EventData) -> str:
-        run = ground.studio.next_run()
         data = event._data if isinstance(event._data, dict) else {}
+        answer = {"run": ground.studio.next_run(), "act": _data(event, "act")}
         try:
             found = imported(
                 ground.studio.ready(), data.get("text"), data.get("name"), data.get("key")
             )
         except (TuneError, NotLoaded) as error:
-            return text_of({"run": run, "state": "error", "error": said_of(error)})
+            return text_of({**answer, "state": "error", "error": said_of(error)})
         given = {name: found.settings[name] for name in _IMPORTED if name in found.settings}
         value = {"answer": found.answer, "plan": found.plan, "settings": given}
-        return text_of({"run": run, "state": "done", "act": _data(event, "act"), **value})
+        return text_of({**answer, "state": "done", **value})
 
     # The browser takes it over unless the person has done something else to the plan since.
     controls = [ground.control(name) for name in _IMPORTED]

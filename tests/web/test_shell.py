@@ -108,6 +108,31 @@ def test_late_answers_change_nothing_that_was_clicked_since(app, new_page):
     assert page.input_value("#plan textarea, #plan input") == "a1-4,m6"
 
 
+def test_a_run_waits_for_the_plan_that_was_asked_for(app, new_page):
+    """Run comes right after a preset's click, whose plan only the server knows."""
+    stage = open_stage(new_page, app)
+    page = stage.page
+    page.uncheck("#auto input")
+    set_plan(stage, "3-4")
+    held = []
+    page.route("**/gradio_api/run/*", lambda route: held.append(route), times=1)
+    page.locator("#preset label", has_text="none").click()
+    wait_until(lambda: held, "the page to ask", page=page)
+    before = stage.run_number()
+    page.click("#run")
+    page.wait_for_timeout(300)
+    assert stage.run_number() == before
+    held[0].continue_()
+    stage.done(before)
+    assert stage.event("start")["plan"] == "none"
+    # A boundary that makes no plan is answered as well, so the next run doesn't wait for one.
+    page.evaluate("() => window.SelfSpec.plans.ask()")
+    page.evaluate(
+        "() => window.SelfSpec.plans.refused({ act: String(window.SelfSpec.plans.acts) })"
+    )
+    assert page.evaluate("() => window.SelfSpec.plans.settled()") == "none"
+
+
 def test_the_page_writes_plans_as_python_does(app, new_page):
     page = open_stage(new_page, app).page
     draw = random.Random(7)
