@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
+from .pages import Pages
+
 BUCKET = 128
 """Attention reads a whole number of buckets, never a slice of the exact length (design §3)."""
 
@@ -36,6 +38,7 @@ class KVCache:
         self.capacity = round_up(capacity, BUCKET)
         self._length = 0
         self._layers: list[tuple[Tensor, Tensor] | None] = [None] * n_layers
+        self._pages = Pages()
 
     @property
     def length(self) -> int:
@@ -89,11 +92,9 @@ class KVCache:
         """
         buffers = self._layers[layer]
         if buffers is None:
-            # Zeros, since masked slots are still multiplied by 0: NaN there would spread.
-            shape = (1, keys.shape[1], self.capacity)
             buffers = self._layers[layer] = (
-                keys.new_zeros(*shape, keys.shape[3]),
-                values.new_zeros(*shape, values.shape[3]),
+                self._zeros(keys.shape[1], keys.shape[3], keys),
+                self._zeros(values.shape[1], values.shape[3], values),
             )
         start, end = self._length, self._length + keys.shape[2]
         buffers[0][:, :, start:end] = keys
@@ -113,9 +114,15 @@ class KVCache:
         """
         buffers = self._layers[layer]
         if buffers is None:
-            whole = (1, shape[0], self.capacity, shape[1])
-            buffers = self._layers[layer] = (like.new_zeros(whole), like.new_zeros(whole))
+            buffers = self._layers[layer] = (self._zeros(*shape, like), self._zeros(*shape, like))
         return buffers
+
+    def _zeros(self, kv_heads: int, head_dim: int, like: Tensor) -> Tensor:
+        """A buffer; zeros, since masked slots are still multiplied by 0: NaN there would spread."""
+        shape = (1, kv_heads, self.capacity, head_dim)
+        if like.device.type == "cpu":
+            return self._pages.zeros(shape, like.dtype)
+        return like.new_zeros(shape)
 
     def copy_from(self, other: KVCache) -> None:
         """Hold what another cache of the same model and capacity holds."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from ..branch import ATTENTION, Branch, Context
 from ..cache import KVCache
 from ..decoder import ResidualDecoder
 from ..packing import linears_of
+from ..pages import Pages
 from .weights import LANES, NativeLinear, TiedEmbedding, pack_together, packable, padded_bias
 
 RMS, GEMMA, LAYER = 0, 1, 2
@@ -46,29 +48,32 @@ def go_native(decoder: ResidualDecoder) -> Iterator[float]:
     Yields the share that is done. `decoder.branches` know afterwards which are native;
     `why_eager` says of the others why not.
     """
+    pages = Pages()
     for index, pair in enumerate(decoder.branches):
         for branch in pair:
             try:
-                branch.native = native_branch(branch)
+                branch.native = native_branch(branch, pages)
             except DoesNotFit as reason:
                 branch.native, branch.why_eager = None, str(reason)
-            _pack_rest(branch.module)
+            _pack_rest(branch.module, pages)
         yield (index + 1) / (decoder.n_layers + 1)
-    decoder.pack_head(NativeLinear, TiedEmbedding)
+    decoder.pack_head(partial(NativeLinear, pages=pages), TiedEmbedding)
     check(decoder)
     yield 1.0
 
 
-def native_branch(branch: Branch) -> Callable[[Tensor, Context], Tensor]:
+def native_branch(branch: Branch, pages: Pages) -> Callable[[Tensor, Context], Tensor]:
     """The branch, norm before it included, as a call (stream [1, R, D], context) → [1, R, D].
 
-    The module's linears are packed on the way.
+    The module's linears are packed on the way, into `pages`.
 
     Raises:
         DoesNotFit: the module has another form than the kernels know.
     """
     norm = _norm(branch.norm)
-    return _attention(branch, norm) if branch.kind == ATTENTION else _mlp(branch.module, norm)
+    if branch.kind == ATTENTION:
+        return _attention(branch, norm, pages)
+    return _mlp(branch.module, norm, pages)
 
 
 @torch.inference_mode()
@@ -95,7 +100,7 @@ def check(decoder: ResidualDecoder, *, seed: int = 0) -> None:
             cache.advance(rows)
 
 
-def _attention(branch: Branch, norm: Norm) -> Callable[[Tensor, Context], Tensor]:
+def _attention(branch: Branch, norm: Norm, pages: Pages) -> Callable[[Tensor, Context], Tensor]:
     module: Any = branch.module
     names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     if not all(hasattr(module, name) for name in names):
@@ -114,9 +119,9 @@ def _attention(branch: Branch, norm: Norm) -> Callable[[Tensor, Context], Tensor
     rotates = bool(getattr(module, "use_rope", True))
     scale = float(module.scaling)
     bias = _joined_bias([getattr(module, name) for name in names])
-    qkv = pack_together(module, names)
-    out = pack_together(module, ("o_proj",))
-    groups = (qkv.shape[0] * LANES // size - heads) // 2
+    qkv = pack_together(module, names, pages)
+    out = pack_together(module, ("o_proj",), pages)
+    groups = (qkv.shape[0] * qkv.shape[2] // size - heads) // 2
     out_bias = padded_bias(module.o_proj.bias)
     layer, layer_type = branch.layer, branch.layer_type
     run, run_apart = torch.ops.selfspec.attention, torch.ops.selfspec.attention_apart
@@ -147,7 +152,7 @@ def _attention(branch: Branch, norm: Norm) -> Callable[[Tensor, Context], Tensor
     return attention
 
 
-def _mlp(module: Any, norm: Norm) -> Callable[[Tensor, Context], Tensor]:
+def _mlp(module: Any, norm: Norm, pages: Pages) -> Callable[[Tensor, Context], Tensor]:
     for ups, down in (
         (("gate_proj", "up_proj"), "down_proj"),
         (("gate_up_proj",), "down_proj"),
@@ -164,8 +169,8 @@ def _mlp(module: Any, norm: Norm) -> Callable[[Tensor, Context], Tensor]:
     _require_linears(module, (*ups, down))
     gated = ups != ("c_fc",)
     bias = _joined_bias([getattr(module, name) for name in ups])
-    up = pack_together(module, ups)
-    down_weight = pack_together(module, (down,))
+    up = pack_together(module, ups, pages)
+    down_weight = pack_together(module, (down,), pages)
     down_bias = padded_bias(getattr(module, down).bias)
     run = torch.ops.selfspec.mlp
 
@@ -220,8 +225,8 @@ def _joined_bias(linears: list[nn.Linear]) -> Tensor | None:
     return torch.cat(parts)
 
 
-def _pack_rest(module: nn.Module) -> None:
+def _pack_rest(module: nn.Module, pages: Pages) -> None:
     """Pack the linears that no kernel call took."""
     for parent, name, linear in linears_of(module):
         if packable(linear.weight):
-            setattr(parent, name, NativeLinear(linear))
+            setattr(parent, name, NativeLinear(linear, pages=pages))

@@ -16,11 +16,13 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
-#include <vector>
 #ifdef __AVX512BF16__
 #include <immintrin.h>
 #endif
@@ -30,10 +32,8 @@ using Optional = std::optional<Tensor>;
 
 namespace {
 
-constexpr int LANES = 16;   // outputs of a block, side by side in memory
-constexpr int BLOCKS = 4;   // blocks that are computed at once
-constexpr int TILE = 6;     // rows that are computed at once
-constexpr int AHEAD = 8;    // steps of a block that are fetched before they are needed
+constexpr int LANES = 16;  // numbers in a vector
+constexpr int TILE = 6;    // rows that are computed at once
 
 typedef float Lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
 typedef uint32_t Words __attribute__((vector_size(LANES * sizeof(float)), aligned(2)));
@@ -81,13 +81,27 @@ inline void store_lanes(Half* to, Lanes value) {
 }
 inline void store_lanes(float* to, Lanes value) { std::memcpy(to, &value, sizeof value); }
 
+inline Lanes all(float value) { return Lanes{} + value; }
+inline Lanes least(Lanes a, Lanes b) { return a < b ? a : b; }
+inline Lanes most(Lanes a, Lanes b) { return a > b ? a : b; }
+
+// Sixteen numbers become one: halves are joined until four are left, then these by `last`.
+template <class Join, class Last>
+inline float across(Lanes value, Join join, Last last) {
+  const Lanes eight =
+      join(value, __builtin_shufflevector(value, value, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4,
+                                          5, 6, 7));
+  const Lanes four =
+      join(eight, __builtin_shufflevector(eight, eight, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8,
+                                          9, 10, 11));
+  return last(last(four[0], four[2]), last(four[1], four[3]));
+}
 inline float sum_of(Lanes value) {
-  typedef float Eight __attribute__((vector_size(32)));
-  typedef float Four __attribute__((vector_size(16)));
-  Eight a = __builtin_shufflevector(value, value, 0, 1, 2, 3, 4, 5, 6, 7) +
-            __builtin_shufflevector(value, value, 8, 9, 10, 11, 12, 13, 14, 15);
-  Four b = __builtin_shufflevector(a, a, 0, 1, 2, 3) + __builtin_shufflevector(a, a, 4, 5, 6, 7);
-  return (b[0] + b[2]) + (b[1] + b[3]);
+  return across(value, [](Lanes a, Lanes b) { return a + b; },
+                [](float a, float b) { return a + b; });
+}
+inline float most_of(Lanes value) {
+  return across(value, most, [](float a, float b) { return a > b ? a : b; });
 }
 
 template <class T>
@@ -96,10 +110,6 @@ inline float rounded(float value) {
   store(narrow, value);
   return load(narrow);
 }
-
-inline Lanes all(float value) { return Lanes{} + value; }
-inline Lanes least(Lanes a, Lanes b) { return a < b ? a : b; }
-inline Lanes most(Lanes a, Lanes b) { return a > b ? a : b; }
 
 template <class T>
 inline Lanes rounded(Lanes value) {
@@ -121,9 +131,54 @@ inline Lanes exponential(Lanes x) {
   return p * (Lanes)power;
 }
 
+// -- memory and threads ---------------------------------------------------------------------
+
+constexpr int64_t LINE = 64;  // bytes that come from memory at once
+
+struct Free {
+  void operator()(void* at) const { std::free(at); }
+};
+template <class T>
+using Buffer = std::unique_ptr<T[], Free>;
+
+// Room for `count` numbers, whatever they are.
+template <class T>
+Buffer<T> room_for(int64_t count) {
+  const int64_t nbytes = count * int64_t(sizeof(T));
+  return Buffer<T>(static_cast<T*>(std::aligned_alloc(LINE, (nbytes + LINE - 1) / LINE * LINE)));
+}
+
+// Works off 0 to `count` on all threads: `enter()` is called once in each, and gives what is called
+// with a part's begin and end. Threads aren't equally fast, so each takes a part when it has done
+// its last: large ones first, small ones in the end.
+template <class F>
+void share_out(int64_t count, F enter) {
+  const int64_t threads = torch::stable::get_num_threads();
+  std::atomic<int64_t> next{0};
+  torch::stable::parallel_for(0, count, 1, [&](int64_t, int64_t) {
+    auto run = enter();
+    for (int64_t at = next.load(); at < count;) {
+      const int64_t end = at + std::max<int64_t>(1, (count - at) / (2 * threads));
+      if (!next.compare_exchange_weak(at, end)) continue;
+      run(at, end);
+      at = next.load();
+    }
+  });
+}
+
+// Fetch what other threads have just written: all of it at once, rather than line by line as it
+// is come to. More than fits near the processor isn't worth it.
+template <class T>
+inline void fetch(const T* x, int64_t count) {
+  const int64_t nbytes = std::min<int64_t>(count * sizeof(T), 24 * 1024);
+  for (int64_t i = 0; i < nbytes; i += LINE)
+    __builtin_prefetch(reinterpret_cast<const char*>(x) + i);
+}
+
 // -- linear ---------------------------------------------------------------------------------
-// Packed weights: [N / 16, K / P, 16, P], where P inputs of an output lie together: a pair in
-// bfloat16, one in float. `packing.py` makes them.
+// Packed weights: [N / W, K / P, W, P] (weights.py): W outputs, 16 or 32, are computed at once, and
+// P inputs of an output lie together, a pair in bfloat16, one in float. So what is read next always
+// lies next in memory, and the processor fetches it unasked.
 
 template <class T>
 struct Packed;
@@ -165,24 +220,19 @@ struct Packed<float> {
   static void multiply(Lanes& sum, Weights w, const float* x) { sum += w * x[0]; }
 };
 
-// `R` rows of x times `B` blocks of weights.
+// `R` rows of x times weights of `B` vectors of outputs.
 template <class T, int R, int B>
 inline void tile(const T* x, const T* w, int64_t k, const float* bias, T* y, int64_t n) {
   using P = Packed<T>;
   constexpr int STEP = LANES * P::PAIR;
-  const int64_t block = k * LANES;
   Lanes sums[R][B] = {};
   for (int64_t at = 0; at < k; at += P::PAIR) {
     typename P::Weights weights[B];
-#pragma GCC unroll 4
-    for (int b = 0; b < B; ++b) {
-      const T* from = w + b * block + at / P::PAIR * STEP;
-      weights[b] = P::read(from);
-      __builtin_prefetch(from + AHEAD * STEP);
-    }
+#pragma GCC unroll 2
+    for (int b = 0; b < B; ++b) weights[b] = P::read(w + (at / P::PAIR * B + b) * STEP);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
+#pragma GCC unroll 2
       for (int b = 0; b < B; ++b) P::multiply(sums[r][b], weights[b], x + r * k + at);
   }
   for (int r = 0; r < R; ++r)
@@ -209,23 +259,39 @@ inline void all_rows(
   }
 }
 
-// y [rows, n] = x [rows, k] · wᵀ + bias, with n a multiple of 16.
+// A linear's packed weights [n / width, k / P, width, P] and bias [n], or none.
 template <class T>
-void multiply(
-    const T* x, int64_t rows, const T* w, int64_t n, int64_t k, const float* bias, T* y) {
-  torch::stable::parallel_for(0, n / LANES, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end;) {
-      const T* weights = w + b * LANES * k;
-      const float* own = bias ? bias + b * LANES : nullptr;
-      T* out = y + b * LANES;
-      switch (std::min<int64_t>(BLOCKS, end - b)) {
-        case 4: all_rows<T, 4>(x, rows, weights, k, own, out, n); break;
-        case 3: all_rows<T, 3>(x, rows, weights, k, own, out, n); break;
-        case 2: all_rows<T, 2>(x, rows, weights, k, own, out, n); break;
-        default: all_rows<T, 1>(x, rows, weights, k, own, out, n); break;
-      }
-      b += BLOCKS;
-    }
+struct Linear {
+  const T* weights;
+  const float* bias;
+  int64_t n, k, width;
+
+  Linear(const Tensor& packed, const Optional& bias)
+      : weights(static_cast<const T*>(packed.data_ptr())),
+        bias(bias ? static_cast<const float*>(bias->data_ptr()) : nullptr),
+        n(packed.size(0) * packed.size(2)),
+        k(packed.size(1) * packed.size(3)),
+        width(packed.size(2)) {}
+
+  int64_t groups() const { return n / width; }
+
+  // The outputs of group `g` of x [rows, k], in y [rows, n].
+  void compute(int64_t g, const T* x, int64_t rows, T* y) const {
+    const int64_t first = g * width;
+    const float* own = bias ? bias + first : nullptr;
+    auto run = width == 2 * LANES ? all_rows<T, 2> : all_rows<T, 1>;
+    run(x, rows, weights + first * k, k, own, y + first, n);
+  }
+};
+
+// y [rows, n] = x [rows, k] · wᵀ + bias.
+template <class T>
+void multiply(const Linear<T>& linear, const T* x, int64_t rows, T* y) {
+  share_out(linear.groups(), [&] {
+    fetch(x, rows * linear.k);
+    return [&](int64_t begin, int64_t end) {
+      for (int64_t g = begin; g < end; ++g) linear.compute(g, x, rows, y);
+    };
   });
 }
 
@@ -290,21 +356,79 @@ struct Shape {
   float scale, softcap;
 };
 
+// A stretch of slots that a row sees.
+template <class T>
+struct Stretch {
+  const T* keys;
+  const T* values;
+  int64_t count;
+};
+
 constexpr int QUERIES = 6;  // that share the reading of keys and values
 
-// The scores of C queries [C, size] with `count` slots' keys.
-template <class T, int C>
-inline void score(const T* keys, int64_t count, const float* wide, const Shape& s, float* scores,
-                  int64_t seen) {
-  for (int64_t t = 0; t < count; ++t) {
-    const T* key = keys + t * s.size;
-    Lanes sums[C] = {};
-    for (int64_t i = 0; i < s.size; i += LANES) {
-      const Lanes part = load_lanes(key + i);
-#pragma GCC unroll 6
-      for (int c = 0; c < C; ++c) sums[c] += part * load_lanes(wide + c * s.size + i);
+typedef Words Square[LANES];  // sixteen vectors of sixteen words
+
+// Rows become columns: pairs of rows change halves, then quarters, then eighths, then sixteenths.
+inline void transpose(Square& m) {
+#define SELFSPEC_SWAP(STEP, LOW, HIGH)                            \
+  _Pragma("GCC unroll 16") for (int i = 0; i < LANES; ++i)        \
+    if (!(i & STEP)) {                                            \
+      const Words a = m[i], b = m[i + STEP];                      \
+      m[i] = __builtin_shufflevector(a, b, LOW);                  \
+      m[i + STEP] = __builtin_shufflevector(a, b, HIGH);          \
     }
-    for (int c = 0; c < C; ++c) scores[c * seen + t] = sum_of(sums[c]) * s.scale;
+#define SELFSPEC_LIST(...) __VA_ARGS__
+  SELFSPEC_SWAP(8, SELFSPEC_LIST(0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+                SELFSPEC_LIST(8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31))
+  SELFSPEC_SWAP(4, SELFSPEC_LIST(0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
+                SELFSPEC_LIST(4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31))
+  SELFSPEC_SWAP(2, SELFSPEC_LIST(0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+                SELFSPEC_LIST(2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31))
+  SELFSPEC_SWAP(1, SELFSPEC_LIST(0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
+                SELFSPEC_LIST(1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31))
+#undef SELFSPEC_LIST
+#undef SELFSPEC_SWAP
+}
+
+// The scores of C queries (a size of them each) with `count` slots' keys: sixteen slots side by
+// side, like a linear's outputs, so that no sum runs across a vector.
+template <class T, int C>
+inline void score(const Stretch<T>& slots, const T* const* q, const Shape& s, float* scores,
+                  int64_t seen) {
+  using P = Packed<T>;
+  constexpr int STEP = LANES * P::PAIR;  // numbers of a head that fill a vector
+  fetch(slots.keys, std::min<int64_t>(slots.count, 2 * LANES) * s.size);
+  for (int64_t t = 0; t < slots.count; t += LANES) {
+    const int there = int(std::min<int64_t>(LANES, slots.count - t));
+    // Keys for soon, and values for later.
+    fetch(slots.keys + (t + 2 * LANES) * s.size, LANES * s.size);
+    fetch(slots.values + t * s.size, there * s.size);
+    Lanes sums[C] = {};
+    for (int64_t i = 0; i < s.size; i += STEP) {
+      const int64_t width = std::min<int64_t>(STEP, s.size - i);
+      const T* from = slots.keys + t * s.size + i;
+      Square part;
+      if (there == LANES && width == STEP) {
+#pragma GCC unroll 16
+        for (int slot = 0; slot < LANES; ++slot)
+          std::memcpy(&part[slot], from + slot * s.size, sizeof part[slot]);
+      } else {
+        for (int slot = 0; slot < LANES; ++slot) {
+          part[slot] = Words{};
+          if (slot < there) std::memcpy(&part[slot], from + slot * s.size, width * sizeof(T));
+        }
+      }
+      transpose(part);
+      for (int64_t at = 0; at < width; at += P::PAIR) {
+        const auto weights = P::read(reinterpret_cast<const T*>(&part[at / P::PAIR]));
+#pragma GCC unroll 6
+        for (int c = 0; c < C; ++c) P::multiply(sums[c], weights, q[c] + i + at);
+      }
+    }
+    for (int c = 0; c < C; ++c) {
+      const Lanes scaled = sums[c] * s.scale;
+      std::memcpy(scores + c * seen + t, &scaled, there * sizeof(float));
+    }
   }
 }
 
@@ -316,8 +440,7 @@ inline float weigh(float* w, int64_t from, int64_t to, int64_t seen, float softc
   std::fill(w + to, w + seen, -INFINITY);
   Lanes highest = all(-INFINITY), sums{};
   for (int64_t t = 0; t < seen; t += LANES) highest = most(highest, load_lanes(w + t));
-  float top = highest[0];
-  for (int lane = 1; lane < LANES; ++lane) top = std::max(top, highest[lane]);
+  const float top = most_of(highest);
   for (int64_t t = 0; t < seen; t += LANES) {
     const Lanes score = load_lanes(w + t);
     const Lanes weight = score > -INFINITY ? exponential(score - top) : Lanes{};
@@ -327,29 +450,55 @@ inline float weigh(float* w, int64_t from, int64_t to, int64_t seen, float softc
   return sum_of(sums);
 }
 
-// Adds 16 numbers of `count` slots' values, weighted, to the sums of C queries.
-template <class T, int C>
+constexpr int PIECE = 4;  // vectors of a head that are mixed at once
+
+// Adds V vectors of `count` slots' values, weighted, to the sums of C queries.
+template <class T, int C, int V>
 inline void mix(const T* values, int64_t count, const Shape& s, const float* weights, int64_t seen,
-                Lanes* sums) {
+                Lanes (&all_sums)[C][PIECE]) {
+  Lanes sums[C][V];  // in registers: what is passed may lie anywhere
+  for (int c = 0; c < C; ++c)
+    for (int v = 0; v < V; ++v) sums[c][v] = all_sums[c][v];
   for (int64_t t = 0; t < count; ++t) {
-    const Lanes value = load_lanes(values + t * s.size);
+    Lanes value[V];
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) value[v] = load_lanes(values + t * s.size + v * LANES);
 #pragma GCC unroll 6
-    for (int c = 0; c < C; ++c) sums[c] += value * weights[c * seen + t];
+    for (int c = 0; c < C; ++c)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) sums[c][v] += value[v] * weights[c * seen + t];
   }
+  for (int c = 0; c < C; ++c)
+    for (int v = 0; v < V; ++v) all_sums[c][v] = sums[c][v];
 }
 
-template <class T>
-inline void widen(const T* x, int64_t size, float* y) {
-  for (int64_t i = 0; i < size; i += LANES) store_lanes(y + i, load_lanes(x + i));
+// What C queries take from the values of stretches of slots, each sum divided by its total.
+template <class T, int C, int STRETCHES>
+inline void mix_all(const Stretch<T> (&stretches)[STRETCHES], const Shape& s, const float* weights,
+                    int64_t seen, const float* totals, T* const* out) {
+  for (int64_t i = 0; i < s.size;) {
+    const bool whole = i + PIECE * LANES <= s.size;
+    Lanes sums[C][PIECE] = {};
+    const float* own = weights;
+    for (const Stretch<T>& stretch : stretches) {
+      auto run = whole ? mix<T, C, PIECE> : mix<T, C, 1>;
+      run(stretch.values + i, stretch.count, s, own, seen, sums);
+      own += stretch.count;
+    }
+    const int vectors = whole ? PIECE : 1;
+    for (int c = 0; c < C; ++c)
+      for (int v = 0; v < vectors; ++v) store_lanes(out[c] + i + v * LANES, sums[c][v] / totals[c]);
+    i += vectors * LANES;
+  }
 }
 
 inline int64_t whole_vectors(int64_t count) { return (count + LANES - 1) / LANES * LANES; }
 
 // `C` queries, each a head of a row, numbered row by row, of one key/value head over the slots
-// that their rows see.
+// that their rows see. `scores` has room for [C, slots], in whole vectors.
 template <class T, int C>
 void attend(const T* projected, int64_t stride, int64_t rows, int64_t first_query, const T* keys,
-            const T* values, const Shape& s, std::vector<float>& room, T* mixed) {
+            const T* values, const Shape& s, float* scores, T* mixed) {
   const int64_t per_group = s.heads / s.groups;
   const T* q[C];
   T* out[C];
@@ -359,6 +508,7 @@ void attend(const T* projected, int64_t stride, int64_t rows, int64_t first_quer
     const int64_t row = (first_query + c) / per_group, head = (first_query + c) % per_group;
     q[c] = projected + row * stride + head * s.size;
     out[c] = mixed + row * s.heads * s.size + head * s.size;
+    fetch(q[c], s.size);
     high[c] = s.start + row + 1;
     low[c] = s.window > 0 ? std::max<int64_t>(0, high[c] - s.window) : 0;
     begin = std::min(begin, low[c]);
@@ -367,49 +517,31 @@ void attend(const T* projected, int64_t stride, int64_t rows, int64_t first_quer
   // Slots keep their place in a vector whatever window they are seen from.
   begin = begin / LANES * LANES;
   const int64_t count = end - begin, seen = whole_vectors(count);
-  room.resize(C * (s.size + seen));
-  float* wide = room.data();          // [C, size] the queries
-  float* scores = wide + C * s.size;  // [C, seen]
-  for (int c = 0; c < C; ++c) widen(q[c], s.size, wide + c * s.size);
-  score<T, C>(keys + begin * s.size, count, wide, s, scores, seen);
+  const Stretch<T> slots{keys + begin * s.size, values + begin * s.size, count};
+  score<T, C>(slots, q, s, scores, seen);
   float totals[C];
   for (int c = 0; c < C; ++c)
     totals[c] = weigh(scores + c * seen, low[c] - begin, high[c] - begin, seen, s.softcap);
-  for (int64_t i = 0; i < s.size; i += LANES) {
-    Lanes sums[C] = {};
-    mix<T, C>(values + begin * s.size + i, count, s, scores, seen, sums);
-    for (int c = 0; c < C; ++c) store_lanes(out[c] + i, sums[c] / totals[c]);
-  }
+  mix_all<T, C, 1>({slots}, s, scores, seen, totals, out);
 }
-
-// A stretch of slots that a row sees.
-template <class T>
-struct Stretch {
-  const T* keys;
-  const T* values;
-  int64_t count;
-};
 
 // `C` heads of one row, of one key/value head, over what the row sees of its text and then of its
 // own chain.
 template <class T, int C>
 void attend_apart(const T* q, Stretch<T> text, Stretch<T> own, const Shape& s,
-                  std::vector<float>& room, T* mixed) {
+                  float* scores, T* mixed) {
   const int64_t count = text.count + own.count, seen = whole_vectors(count);
-  room.resize(C * (s.size + seen));
-  float* wide = room.data();
-  float* scores = wide + C * s.size;
-  for (int c = 0; c < C; ++c) widen(q + c * s.size, s.size, wide + c * s.size);
-  score<T, C>(text.keys, text.count, wide, s, scores, seen);
-  score<T, C>(own.keys, own.count, wide, s, scores + text.count, seen);
+  const T* queries[C];
+  T* out[C];
+  for (int c = 0; c < C; ++c) {
+    queries[c] = q + c * s.size;
+    out[c] = mixed + c * s.size;
+  }
+  score<T, C>(text, queries, s, scores, seen);
+  score<T, C>(own, queries, s, scores + text.count, seen);
   float totals[C];
   for (int c = 0; c < C; ++c) totals[c] = weigh(scores + c * seen, 0, count, seen, s.softcap);
-  for (int64_t i = 0; i < s.size; i += LANES) {
-    Lanes sums[C] = {};
-    mix<T, C>(text.values + i, text.count, s, scores, seen, sums);
-    mix<T, C>(own.values + i, own.count, s, scores + text.count, seen, sums);
-    for (int c = 0; c < C; ++c) store_lanes(mixed + c * s.size + i, sums[c] / totals[c]);
-  }
+  mix_all<T, C, 2>({text, own}, s, scores, seen, totals, out);
 }
 
 // Calls `run` with how many of `count` queries (1 to QUERIES) it takes at once.
@@ -441,28 +573,40 @@ template <class T>
 const T* data(const Tensor& t) { return static_cast<const T*>(t.data_ptr()); }
 template <class T>
 const T* data(const Optional& t) { return t ? data<T>(*t) : nullptr; }
-const float* floats(const Optional& t) { return t ? data<float>(*t) : nullptr; }
+
+// A new tensor of x's type, as `torch::stable::new_empty` makes it in several times the time.
+Tensor like(const Tensor& x, std::initializer_list<int64_t> sizes) {
+  int64_t strides[3], step = 1;
+  for (auto i = sizes.size(); i-- > 0; step *= sizes.begin()[i]) strides[i] = step;
+  int32_t dtype;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(x.get(), &dtype));
+  AtenTensorHandle made;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
+      int64_t(sizes.size()), sizes.begin(), strides, dtype, aoti_torch_device_type_cpu(), 0, &made));
+  return Tensor(made);
+}
 
 // What a branch reads: the stream, or its norm.
 template <class T>
 const T* read_stream(const Tensor& h, const Optional& norm, const Optional& norm_bias, int64_t kind,
-                     double eps, std::vector<T>& held) {
+                     double eps, Buffer<T>& held) {
   if (!norm) return data<T>(h);
   const int64_t n = h.size(-1), rows = h.numel() / n;
-  held.resize(rows * n);
+  held = room_for<T>(rows * n);
   torch::stable::parallel_for(0, rows, 16, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
       normalise(data<T>(h) + r * n, n, data<T>(*norm), data<T>(norm_bias), kind, float(eps),
-                held.data() + r * n);
+                held.get() + r * n);
   });
-  return held.data();
+  return held.get();
 }
 
 template <class T>
 Tensor linear_of(const Tensor& x, const Tensor& packed, const Optional& bias) {
-  const int64_t k = x.size(-1), rows = x.numel() / k, n = packed.size(0) * LANES;
-  Tensor y = torch::stable::new_empty(x, {rows, n});
-  multiply(data<T>(x), rows, data<T>(packed), n, k, floats(bias), static_cast<T*>(y.data_ptr()));
+  const Linear<T> linear(packed, bias);
+  const int64_t rows = x.numel() / linear.k;
+  Tensor y = like(x, {rows, linear.n});
+  multiply(linear, data<T>(x), rows, static_cast<T*>(y.data_ptr()));
   return y;
 }
 
@@ -482,16 +626,16 @@ struct Projection {
 
 // [rows, heads + 2 groups, size], normed and turned; `keep(row, k, v)` stores a row's.
 template <class T, class Keep>
-std::vector<T> project(const Projection& p, const Shape& s, Keep keep) {
+Buffer<T> project(const Projection& p, const Shape& s, Keep keep) {
   const int64_t width = p.h.size(-1), rows = p.h.numel() / width;
   const int64_t q_size = s.heads * s.size, kv_size = s.groups * s.size;
   const int64_t all = q_size + 2 * kv_size;
-  std::vector<T> held, projected(rows * all);
+  Buffer<T> held, projected = room_for<T>(rows * all);
   const T* x = read_stream<T>(p.h, p.norm, p.norm_bias, p.norm_kind, p.eps, held);
-  multiply(x, rows, data<T>(p.qkv), all, width, floats(p.bias), projected.data());
+  multiply(Linear<T>(p.qkv, p.bias), x, rows, projected.get());
   torch::stable::parallel_for(0, rows, 8, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      T* q = projected.data() + r * all;
+      T* q = projected.get() + r * all;
       T* k = q + q_size;
       T* v = k + kv_size;
       auto norm_heads = [&](const Optional& weight, T* at, int64_t size) {
@@ -517,12 +661,11 @@ std::vector<T> project(const Projection& p, const Shape& s, Keep keep) {
 }
 
 template <class T>
-Tensor written(const Tensor& h, const std::vector<T>& mixed, const Tensor& out,
-               const Optional& bias) {
-  const int64_t rows = h.numel() / h.size(-1), n = out.size(0) * LANES;
-  Tensor y = torch::stable::new_empty(h, {1, rows, n});
-  multiply(mixed.data(), rows, data<T>(out), n, int64_t(mixed.size()) / rows, floats(bias),
-           static_cast<T*>(y.data_ptr()));
+Tensor written(const Tensor& h, const Buffer<T>& mixed, const Tensor& out, const Optional& bias) {
+  const Linear<T> linear(out, bias);
+  const int64_t rows = h.numel() / h.size(-1);
+  Tensor y = like(h, {1, rows, linear.n});
+  multiply(linear, mixed.get(), rows, static_cast<T*>(y.data_ptr()));
   return y;
 }
 
@@ -533,26 +676,28 @@ Tensor attention_of(const Projection& p, const Tensor& keys, const Tensor& value
   const int64_t q_size = s.heads * s.size, all = q_size + 2 * s.groups * s.size;
   T* k_cache = static_cast<T*>(keys.data_ptr());
   T* v_cache = static_cast<T*>(values.data_ptr());
-  const std::vector<T> projected = project<T>(p, s, [&](int64_t r, const T* k, const T* v) {
+  const Buffer<T> projected = project<T>(p, s, [&](int64_t r, const T* k, const T* v) {
     for (int64_t g = 0; g < s.groups; ++g) {
       const int64_t slot = (g * s.capacity + s.start + r) * s.size;
       std::copy_n(k + g * s.size, s.size, k_cache + slot);
       std::copy_n(v + g * s.size, s.size, v_cache + slot);
     }
   });
-  std::vector<T> mixed(rows * q_size);
+  const Buffer<T> mixed = room_for<T>(rows * q_size);
   const int64_t per_group = s.heads / s.groups, queries = rows * per_group;
   const int64_t chunks = (queries + QUERIES - 1) / QUERIES;
-  torch::stable::parallel_for(0, s.groups * chunks, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> room;
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t g = task / chunks, first = task % chunks * QUERIES;
-      const int64_t at = g * s.capacity * s.size, own = g * per_group * s.size;
-      with_queries(std::min<int64_t>(QUERIES, queries - first), [&](auto count) {
-        attend<T, count>(projected.data() + own, all, rows, first, k_cache + at, v_cache + at, s,
-                         room, mixed.data() + own);
-      });
-    }
+  const int64_t most = QUERIES * whole_vectors(s.start + rows + LANES);
+  share_out(s.groups * chunks, [&] {
+    return [&, scores = room_for<float>(most)](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t g = task / chunks, first = task % chunks * QUERIES;
+        const int64_t at = g * s.capacity * s.size, own = g * per_group * s.size;
+        with_queries(std::min<int64_t>(QUERIES, queries - first), [&](auto count) {
+          attend<T, count>(projected.get() + own, all, rows, first, k_cache + at, v_cache + at, s,
+                           scores.get(), mixed.get() + own);
+        });
+      }
+    };
   });
   return written(p.h, mixed, out, out_bias);
 }
@@ -568,66 +713,75 @@ Tensor attention_apart_of(const Projection& p, const Tensor& keys, const Tensor&
   const int64_t q_size = s.heads * s.size, all = q_size + 2 * s.groups * s.size;
   T* k_own = static_cast<T*>(own_keys.data_ptr());
   T* v_own = static_cast<T*>(own_values.data_ptr());
-  const std::vector<T> projected = project<T>(p, s, [&](int64_t r, const T* k, const T* v) {
+  const Buffer<T> projected = project<T>(p, s, [&](int64_t r, const T* k, const T* v) {
     for (int64_t g = 0; g < s.groups; ++g) {
       const int64_t slot = ((r * s.groups + g) * room_of_own + s.start) * s.size;
       std::copy_n(k + g * s.size, s.size, k_own + slot);
       std::copy_n(v + g * s.size, s.size, v_own + slot);
     }
   });
-  std::vector<T> mixed(rows * q_size);
+  const Buffer<T> mixed = room_for<T>(rows * q_size);
   const int64_t per_group = s.heads / s.groups;
   const int64_t* text_of = static_cast<const int64_t*>(texts.data_ptr());
   const int64_t* begin_of = static_cast<const int64_t*>(begins.data_ptr());
-  torch::stable::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> room;
-    for (int64_t r = begin; r < end; ++r) {
-      // A window of w slots ends with the row's own, which is number s.start of its chain.
-      const int64_t hidden = s.window > 0 ? begin_of[r] + s.start + 1 - s.window : 0;
-      const int64_t low = std::min(std::max<int64_t>(0, hidden), begin_of[r]);
-      const int64_t own_low = std::max<int64_t>(0, hidden - begin_of[r]);
-      for (int64_t g = 0; g < s.groups; ++g) {
-        const int64_t at = ((text_of[r] * s.groups + g) * s.capacity + low) * s.size;
-        const int64_t own = ((r * s.groups + g) * room_of_own + own_low) * s.size;
-        const Stretch<T> text{data<T>(keys) + at, data<T>(values) + at, begin_of[r] - low};
-        const Stretch<T> chain{k_own + own, v_own + own, s.start + 1 - own_low};
-        for (int64_t first = 0; first < per_group; first += QUERIES) {
-          const int64_t head = (g * per_group + first) * s.size;
-          with_queries(std::min<int64_t>(QUERIES, per_group - first), [&](auto count) {
-            attend_apart<T, count>(projected.data() + r * all + head, text, chain, s, room,
-                                   mixed.data() + r * q_size + head);
-          });
+  const int64_t most = QUERIES * whole_vectors(s.capacity + room_of_own);
+  share_out(rows, [&] {
+    return [&, scores = room_for<float>(most)](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        // A window of w slots ends with the row's own, which is number s.start of its chain.
+        const int64_t hidden = s.window > 0 ? begin_of[r] + s.start + 1 - s.window : 0;
+        const int64_t low = std::min(std::max<int64_t>(0, hidden), begin_of[r]);
+        const int64_t own_low = std::max<int64_t>(0, hidden - begin_of[r]);
+        for (int64_t g = 0; g < s.groups; ++g) {
+          const int64_t at = ((text_of[r] * s.groups + g) * s.capacity + low) * s.size;
+          const int64_t own = ((r * s.groups + g) * room_of_own + own_low) * s.size;
+          const Stretch<T> text{data<T>(keys) + at, data<T>(values) + at, begin_of[r] - low};
+          const Stretch<T> chain{k_own + own, v_own + own, s.start + 1 - own_low};
+          for (int64_t first = 0; first < per_group; first += QUERIES) {
+            const int64_t head = (g * per_group + first) * s.size;
+            with_queries(std::min<int64_t>(QUERIES, per_group - first), [&](auto count) {
+              attend_apart<T, count>(projected.get() + r * all + head, text, chain, s,
+                                     scores.get(), mixed.get() + r * q_size + head);
+            });
+          }
         }
       }
-    }
+    };
   });
   return written(p.h, mixed, out, out_bias);
 }
 
+// In a gated one, up holds the gate's outputs and then those that it opens.
 template <class T>
 Tensor mlp_of(
     const Tensor& h, const Optional& norm, const Optional& norm_bias, int64_t norm_kind, double eps,
     const Tensor& up, const Optional& up_bias, bool gated, int64_t activation, const Tensor& down,
     const Optional& down_bias) {
-  const int64_t width = h.size(-1), rows = h.numel() / width;
-  const int64_t all = up.size(0) * LANES, inner = gated ? all / 2 : all;
-  std::vector<T> held, wide(rows * all), active(rows * inner);
+  const int64_t rows = h.numel() / h.size(-1);
+  const Linear<T> rising(up, up_bias), falling(down, down_bias);
+  const int64_t all = rising.n, inner = gated ? all / 2 : all, width = rising.width;
+  Buffer<T> held, wide = room_for<T>(rows * all), active = room_for<T>(rows * inner);
   const T* x = read_stream<T>(h, norm, norm_bias, norm_kind, eps, held);
-  multiply(x, rows, data<T>(up), all, width, floats(up_bias), wide.data());
-  torch::stable::parallel_for(0, rows, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const T* a = wide.data() + r * all;
-      const T* b = a + inner;
-      T* to = active.data() + r * inner;
-      for (int64_t i = 0; i < inner; i += LANES) {
-        const Lanes active_lanes = activate(load_lanes(a + i), activation);
-        store_lanes(to + i, gated ? rounded<T>(active_lanes) * load_lanes(b + i) : active_lanes);
+  // What is computed is activated where it was: gate and what it opens are groups of one thread.
+  share_out(inner / width, [&] {
+    fetch(x, rows * rising.k);
+    return [&](int64_t begin, int64_t end) {
+      for (int64_t g = begin; g < end; ++g) {
+        rising.compute(g, x, rows, wide.get());
+        if (gated) rising.compute(inner / width + g, x, rows, wide.get());
+        for (int64_t r = 0; r < rows; ++r) {
+          const T* a = wide.get() + r * all;
+          for (int64_t i = g * width; i < (g + 1) * width; i += LANES) {
+            Lanes value = activate(load_lanes(a + i), activation);
+            if (gated) value = rounded<T>(value) * load_lanes(a + inner + i);
+            store_lanes(active.get() + r * inner + i, value);
+          }
+        }
       }
-    }
+    };
   });
-  Tensor y = torch::stable::new_empty(h, {1, rows, down.size(0) * LANES});
-  multiply(active.data(), rows, data<T>(down), down.size(0) * LANES, inner, floats(down_bias),
-           static_cast<T*>(y.data_ptr()));
+  Tensor y = like(h, {1, rows, falling.n});
+  multiply(falling, active.get(), rows, static_cast<T*>(y.data_ptr()));
   return y;
 }
 

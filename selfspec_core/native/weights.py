@@ -1,7 +1,8 @@
 """Weights in the order in which the kernels read them, and linears that hold them so.
 
-[N, K] becomes [N / 16, K / P, 16, P]: sixteen outputs side by side, and of each a pair of inputs
-in bfloat16 (P = 2) or one in float32 (P = 1). Nothing is lost; `unpacked` gives it back.
+[N, K] becomes [N / W, K / P, W, P]: W outputs side by side (32, or 16 where that doesn't fit), and
+of each a pair of inputs in bfloat16 (P = 2) or one in float32 (P = 1). Nothing is lost;
+`unpacked` gives it back.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from ..packing import PackedLinear
+from ..pages import Pages
 
 LANES = 16
+GROUP = 2 * LANES
 DTYPES = (torch.bfloat16, torch.float32)
 
 
@@ -22,25 +25,40 @@ def packable(weight: Tensor) -> bool:
     return weight.dtype in DTYPES and weight.shape[1] % _pair(weight.dtype) == 0
 
 
-def packed(weight: Tensor) -> Tensor:
-    """[N, K] → [⌈N / 16⌉, K / P, 16, P]; outputs that are missing in the last block are zeros."""
+def packed(
+    weight: Tensor, *, width: int = GROUP, out: Tensor | None = None, pages: Pages | None = None
+) -> Tensor:
+    """[N, K] → [⌈N / width⌉, K / P, width, P]; outputs missing in the last group are zeros.
+
+    Args:
+        weight: of a linear.
+        width: outputs that lie side by side, 16 or 32.
+        out: where to put it.
+        pages: where to make room for it otherwise; some of their own where not given.
+    """
     n, k = weight.shape
     pair = _pair(weight.dtype)
-    rows = nn.functional.pad(weight, (0, 0, 0, -n % LANES))
-    return rows.view(-1, LANES, k // pair, pair).permute(0, 2, 1, 3).contiguous()
+    if out is None:
+        shape = (-(-n // width), k // pair, width, pair)
+        out = (pages or Pages()).zeros(shape, weight.dtype)
+    whole = n // width
+    out[:whole] = weight[: whole * width].view(whole, width, k // pair, pair).transpose(1, 2)
+    if n % width:
+        rest = nn.functional.pad(weight[whole * width :], (0, 0, 0, -n % width))
+        out[whole] = rest.view(width, k // pair, pair).transpose(0, 1)
+    return out
 
 
 def unpacked(weight: Tensor, n: int) -> Tensor:
     """The first `n` outputs of a packed weight, [n, K]."""
-    blocks, steps, lanes, pair = weight.shape
-    return weight.permute(0, 2, 1, 3).reshape(blocks * lanes, steps * pair)[:n].clone()
+    return weight.transpose(1, 2).flatten(2).flatten(0, 1)[:n].clone()
 
 
 def padded_bias(bias: Tensor | None) -> Tensor | None:
-    """[N] → [⌈N / 16⌉ · 16] in float32, as the kernels add it."""
+    """[N] → [⌈N / 32⌉ · 32] in float32, as the kernels add it."""
     if bias is None:
         return None
-    return nn.functional.pad(bias.detach().float(), (0, -len(bias) % LANES)).contiguous()
+    return nn.functional.pad(bias.detach().float(), (0, -len(bias) % GROUP)).contiguous()
 
 
 class NativeLinear(PackedLinear):
@@ -49,11 +67,14 @@ class NativeLinear(PackedLinear):
     Args:
         linear: whose place it takes; its weight is not kept.
         weight: the packed weight where it is part of a larger one already.
+        pages: where to make room for it otherwise.
     """
 
-    def __init__(self, linear: nn.Linear, weight: Tensor | None = None) -> None:
+    def __init__(
+        self, linear: nn.Linear, weight: Tensor | None = None, pages: Pages | None = None
+    ) -> None:
         super().__init__(linear)
-        self.packed = packed(linear.weight.detach()) if weight is None else weight
+        self.packed = packed(linear.weight.detach(), pages=pages) if weight is None else weight
         self.padded_bias = padded_bias(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -83,7 +104,8 @@ class TiedEmbedding(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         """[...] token ids → [..., D]."""
-        rows = self._packed[ids // LANES, :, ids % LANES]  # [..., D / P, P]
+        width = self._packed.shape[2]
+        rows = self._packed[ids // width, :, ids % width]  # [..., D / P, P]
         return rows.flatten(-2)
 
     @property
@@ -101,7 +123,7 @@ class TiedEmbedding(nn.Module):
         return nn.Embedding.from_pretrained(self.weight)
 
 
-def pack_together(parent: nn.Module, names: tuple[str, ...]) -> Tensor:
+def pack_together(parent: nn.Module, names: tuple[str, ...], pages: Pages) -> Tensor:
     """Pack several linears that read the same into one weight, each keeping its part as a view.
 
     The originals are replaced one after the other, so that two whole copies never exist.
@@ -109,22 +131,25 @@ def pack_together(parent: nn.Module, names: tuple[str, ...]) -> Tensor:
     Args:
         parent: what holds them.
         names: their names in it; the out_features of each a multiple of 16.
+        pages: where to make room for it.
 
     Returns:
         The packed weight of all, in that order.
     """
     linears: list[Any] = [getattr(parent, name) for name in names]
+    outputs = [linear.out_features for linear in linears]
+    # One linear may be two in one, gate and what it opens: their border has to be a group's too.
+    width = GROUP if all(count % (2 * GROUP) == 0 for count in outputs) else LANES
     first = linears[0].weight
     pair = _pair(first.dtype)
-    blocks = [linear.out_features // LANES for linear in linears]
-    shape = (sum(blocks), first.shape[1] // pair, LANES, pair)
-    whole = torch.empty(shape, dtype=first.dtype)
+    shape = (sum(outputs) // width, first.shape[1] // pair, width, pair)
+    whole = pages.zeros(shape, first.dtype)
     at = 0
-    for name, linear, count in zip(names, linears, blocks, strict=True):
-        part = whole[at : at + count]
-        part.copy_(packed(linear.weight.detach()))
+    for name, linear, count in zip(names, linears, outputs, strict=True):
+        part = whole[at : at + count // width]
+        packed(linear.weight.detach(), width=width, out=part)
         setattr(parent, name, NativeLinear(linear, part))
-        at += count
+        at += count // width
     return whole
 
 

@@ -18,8 +18,9 @@ from selfspec_core.engine import Engine
 from selfspec_core.execution import make_compiled, why_not_compiled
 from selfspec_core.loading import wrap
 from selfspec_core.native import build
-from selfspec_core.native.weights import NativeLinear, packed, unpacked
+from selfspec_core.native.weights import NativeLinear, pack_together, packed, unpacked
 from selfspec_core.packing import PackedLinear
+from selfspec_core.pages import Pages
 from selfspec_core.plan import SkipPlan
 from selfspec_core.request import Request
 from selfspec_core.runtime import probe
@@ -119,6 +120,22 @@ def test_a_packed_weight_loses_nothing(n, dtype):
     mine = NativeLinear(linear)
     torch.testing.assert_close(mine(x), linear(x), rtol=0.02, atol=0.02)
     assert torch.equal(mine.weight, linear.weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("outputs", [(64, 128), (64, 48), (16, 16), (96,)])
+def test_linears_packed_together_keep_their_parts(outputs, dtype):
+    parent = nn.ModuleList(nn.Linear(24, n, bias=False) for n in outputs).to(dtype)
+    weights = [linear.weight.detach().clone() for linear in parent]
+    names = tuple(str(i) for i in range(len(outputs)))
+    whole = pack_together(parent, names, Pages())
+    assert torch.equal(unpacked(whole, sum(outputs)), torch.cat(weights))
+    x = torch.randn(3, 24).to(dtype)
+    for linear, weight in zip(parent, weights, strict=True):
+        assert torch.equal(linear.weight, weight)
+        torch.testing.assert_close(linear(x), x @ weight.T, rtol=0.02, atol=0.02)
+    # Gate and what it opens may be one linear, whose halves are read side by side.
+    assert all(n // 2 % whole.shape[2] == 0 or whole.shape[2] == 16 for n in outputs)
 
 
 def test_a_deep_copy_of_a_compiled_model_is_plain_again():
