@@ -7,15 +7,16 @@
   class Rewind {
     constructor(tokens) {
       this.tokens = tokens;
-      this.end = null; // entries from here on are hidden; null shows all
-      this.pending = [];
-      this.marked = null;
+      this.reset();
+      tokens.blocks.onMoved = () => this.end != null && this._cut();
     }
 
     /** Forget everything: the token view began anew. */
     reset() {
-      this.end = this.marked = null;
-      this.pending = [];
+      this.end = null; // entries from here on are hidden; null shows all
+      this.marked = null;
+      this.pending = []; // not decided yet
+      this.later = new Set(); // hidden by themselves, in the block in which the text ends
     }
 
     /** Show the text as it was when entry `index` had just been decided; null shows all of it. */
@@ -23,19 +24,29 @@
       const entries = this.tokens.entries;
       for (const entry of this.pending) this._restore(entry);
       this.pending = [];
-      this.marked?.element.classList.remove("ss-now");
-      const now = (this.marked = index == null ? null : entries[index]);
+      const before = this.marked;
+      const now = (this.marked = index == null ? null : (entries[index] ?? null));
+      if (before !== now) before?.element.classList.remove("ss-now");
       let end = entries.length;
       if (now) for (end = index + 1; entries[end]?.round === now.round; ) end += 1;
-      const before = this.end ?? entries.length;
-      for (let i = Math.min(before, end); i < Math.max(before, end, entries.length); i++) {
-        entries[i]?.element.classList.toggle("ss-later", i >= end);
-      }
       this.end = now ? end : null;
+      this._cut();
       if (!now) return;
       for (const entry of entries.slice(index + 1, end)) this._undecided(entry);
       now.element.classList.add("ss-now");
-      this._reveal(now.element);
+      if (before !== now) this._reveal(now.element);
+    }
+
+    /** Hide what comes later: whole blocks, and what follows in the block where the text ends. */
+    _cut() {
+      const { entries, blocks } = this.tokens;
+      const last = this.end == null ? null : entries[this.end - 1].element.parentNode;
+      const later = new Set();
+      for (let i = this.end; last && entries[i]?.element.parentNode === last; i++) later.add(entries[i]);
+      for (const entry of this.later) if (!later.has(entry)) entry.element.classList.remove("ss-later");
+      for (const entry of later) entry.element.classList.add("ss-later");
+      this.later = later;
+      blocks.cut(last);
     }
 
     _undecided(entry) {
@@ -54,7 +65,8 @@
 
     /** Scroll the text, and nothing else, so that an element can be seen. */
     _reveal(element) {
-      const list = this.tokens.list;
+      const { list, blocks } = this.tokens;
+      blocks.ready(element);
       const [box, outer] = [element.getBoundingClientRect(), list.getBoundingClientRect()];
       if (box.top < outer.top || box.bottom > outer.bottom)
         list.scrollTop += box.top - outer.top - outer.height / 2;

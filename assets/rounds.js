@@ -45,14 +45,17 @@
     }
 
     flush() {
-      // Once a frame, however many rounds have come.
-      if (!this.root.hidden) this.frame ??= requestAnimationFrame(() => this.render());
+      if (this.root.hidden) return;
+      // Once a frame, however many rounds have come; while they come, not in that in which the text grows.
+      const render = () => this.render();
+      this.frame ??= requestAnimationFrame(SelfSpec.trace.resting ? render : () => (this.next = setTimeout(render)));
     }
 
     /** Draw what is in sight. */
     render() {
       const rounds = this.reading.rounds;
       cancelAnimationFrame(this.frame);
+      clearTimeout(this.next);
       this.frame = null;
       this._words();
       this._scale();
@@ -253,8 +256,10 @@
         this._draw();
       });
       new ResizeObserver(([{ contentRect }]) => {
+        const first = !this.room;
         this.room = contentRect.width;
-        if (!this.root.hidden) this.render();
+        if (!first) this.flush();
+        else if (!this.root.hidden) this.render();
       }).observe(this.scroller);
     }
 

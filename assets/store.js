@@ -37,7 +37,7 @@
   SelfSpec.breathe = () => new Promise((resolve) => setTimeout(resolve));
 
   /** Ends when the browser has drawn what there is now. */
-  const drawn = () =>
+  SelfSpec.drawn = () =>
     new Promise((resolve) => {
       const anyway = setTimeout(resolve, NO_FRAME_MS);
       requestAnimationFrame(() => {
@@ -113,7 +113,7 @@
       this.run = header.run;
       this.header = header;
       this.seen = 0;
-      this.gapped = this.playing = this.own = false;
+      this.gapped = this.playing = this.pouring = this.own = false;
       this.events = [];
       for (const view of this.views) view.reset?.(header);
     }
@@ -130,18 +130,19 @@
     /** Show events, or lines of them, at once, in slices that leave the page responsive. */
     async _pour(events) {
       const turn = this.turn;
-      this.playing = true;
+      this.playing = this.pouring = true;
       let until = performance.now() + SLICE_MS;
       for (const event of events) {
         this._tell(read(event));
         if (performance.now() < until) continue;
         this._flush();
-        await drawn();
+        await SelfSpec.drawn();
         if (turn !== this.turn) return; // something else is shown by now
         until = performance.now() + SLICE_MS;
       }
       this.playing = false;
       this._flush();
+      SelfSpec.drawn().then(() => turn === this.turn && (this.pouring = false));
     }
 
     /** Show events, or lines of them, a round at a time, at the pace they were measured at, in reason. */

@@ -7,6 +7,7 @@
 
   const FATES = ["accepted", "rejected", "correction", "bonus", "unreached", "pending", "plain"];
   const LEGEND = ["accepted", "rejected", "correction", "bonus", "unreached", "pending"];
+  const SLICE_MS = 4; // of naming tokens anew
 
   /** A token's element: marks belong to the word, not to the space before it. */
   SelfSpec.tokenElement = (fate, text, attributes = {}) => {
@@ -40,6 +41,7 @@
       this.legend = root.appendChild(this._legend());
       this.entries = [];
       this.onInspect = () => {};
+      this.asking = null; // the timer of what is to be inspected next
       this._listen();
       SelfSpec.onLanguage(() => this._relabel());
     }
@@ -58,7 +60,7 @@
       this.follow = true;
       this.prompt.textContent = header.prompt || "";
       this.prompt.hidden = !header.prompt;
-      this.onInspect(null);
+      this._inspect(null);
     }
 
     line(event) {
@@ -85,12 +87,25 @@
 
     /** Show the text alone, or with everything that was drafted. */
     showClean(on) {
+      if (!on) this.blocks.hold();
       this.list.hidden = on;
       this.clean.hidden = !on;
       if (!on) this.blocks.split();
       this.clean.textContent = this.text;
       this.legend.hidden = on;
-      this.onInspect(null);
+      this._inspect(null);
+    }
+
+    _inspect(entry, how) {
+      clearTimeout(this.asking);
+      this.asking = null;
+      this.onInspect(entry, how);
+    }
+
+    /** In a task of its own: it costs as much again as the scroll that brought a token here. */
+    _inspectSoon(entry, how) {
+      clearTimeout(this.asking);
+      this.asking = setTimeout(() => this._inspect(entry, how));
     }
 
     _round(number) {
@@ -174,8 +189,22 @@
         const mark = SelfSpec.tokenElement(fate, t(`decode.mark.${fate}`));
         this.legend.children[i].querySelector(".ss-sample").replaceChildren(mark);
       });
-      for (const entry of this.entries) this._label(entry);
+      this._relabelTokens();
       if (this.header) this.flush(this.header);
+    }
+
+    /** A few at a time: nobody hears them all at once. */
+    async _relabelTokens() {
+      const { entries } = this;
+      const { language } = SelfSpec;
+      let until = performance.now() + SLICE_MS;
+      for (const entry of entries) {
+        this._label(entry);
+        if (performance.now() < until) continue;
+        await SelfSpec.breathe();
+        if (entries !== this.entries || language !== SelfSpec.language) return;
+        until = performance.now() + SLICE_MS;
+      }
     }
 
     /** Once a frame: where lines begin and the text ends takes a layout to know. */
@@ -184,7 +213,19 @@
       this.scrolling = requestAnimationFrame(() => {
         this.scrolling = null;
         this.blocks.split();
+        // A text that is there at once is read from its beginning.
+        this.follow &&= !SelfSpec.trace.pouring;
         if (this.follow) this.list.scrollTop = this.list.scrollHeight;
+      });
+    }
+
+    /** Once a frame as well: whether somebody reads at the end, where it goes on. */
+    _scrolled() {
+      this.scrolled ??= requestAnimationFrame(() => {
+        this.scrolled = null;
+        const below = this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight;
+        this.follow = below < 24;
+        this.blocks.scrolled();
       });
     }
 
@@ -210,26 +251,23 @@
       const entryOf = (event) => this.byElement.get(event.target.closest?.("[role=option]"));
       this.list.addEventListener("pointerover", (event) => {
         const entry = entryOf(event);
-        if (entry && event.pointerType === "mouse") this.onInspect(entry, "hover");
+        if (entry && event.pointerType === "mouse") this._inspectSoon(entry, "hover");
       });
-      this.list.addEventListener("pointerleave", () => this.onInspect(null, "hover"));
+      this.list.addEventListener("pointerleave", () => this._inspectSoon(null, "hover"));
       this.list.addEventListener("focusin", (event) => {
         const entry = entryOf(event);
         if (!entry) return;
         this._makeCurrent(entry);
-        this.onInspect(entry, "focus");
+        this._inspect(entry, "focus");
       });
-      this.list.addEventListener("focusout", () => this.onInspect(null, "focus"));
+      this.list.addEventListener("focusout", () => this._inspect(null, "focus"));
       this.list.addEventListener("click", (event) => {
         const entry = entryOf(event);
         if (!entry) return;
         entry.element.focus({ preventScroll: true });
-        this.onInspect(entry, "pin");
+        this._inspect(entry, "pin");
       });
-      this.list.addEventListener("scroll", () => {
-        const below = this.list.scrollHeight - this.list.scrollTop - this.list.clientHeight;
-        this.follow = below < 24;
-      });
+      this.list.addEventListener("scroll", () => this._scrolled());
       this.list.addEventListener("keydown", (event) => this._key(event));
     }
 
@@ -250,7 +288,10 @@
       }[event.key]?.();
       if (to === undefined) return;
       event.preventDefault();
-      this.entries[to]?.element.focus();
+      const entry = this.entries[to];
+      if (!entry) return;
+      this.blocks.ready(entry.element);
+      entry.element.focus();
     }
   }
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from selfspec_core.command_line import add_prompts, model_options, run
 
-from . import compare_command, ideal, load, roofline, scale, streaming
+from . import compare_command, ideal, load, page, roofline, scale, streaming
 from .drafts import add_draft_options, add_plan
 
 
@@ -52,6 +52,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     load.add_options(command)
     command.set_defaults(run=load.run)
+    command = commands.add_parser(
+        "page", help="how soon a recorded run is seen, and the longest browser task of every act"
+    )
+    page.add_options(command)
+    command.set_defaults(run=page.run)
     return parser
 
 
