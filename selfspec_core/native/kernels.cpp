@@ -72,6 +72,12 @@ inline Lanes load_lanes(const float* at) {
   std::memcpy(&value, at, sizeof value);
   return value;
 }
+#ifdef __AVX512BF16__
+inline void store_lanes(Half* to, Lanes value) {  // numbers nearer to 0 than 1.2e-38 become 0
+  const __m256bh narrow = _mm512_cvtneps_pbh((__m512)value);
+  std::memcpy(to, &narrow, sizeof narrow);
+}
+#else
 inline void store_lanes(Half* to, Lanes value) {
   Words wide = (Words)value;
   Words even = (wide + 0x7FFF + ((wide >> 16) & 1)) >> 16;
@@ -79,6 +85,7 @@ inline void store_lanes(Half* to, Lanes value) {
   Shorts narrow = __builtin_convertvector((even & number) | (0x7FC0 & ~number), Shorts);
   std::memcpy(to, &narrow, sizeof narrow);
 }
+#endif
 inline void store_lanes(float* to, Lanes value) { std::memcpy(to, &value, sizeof value); }
 
 inline Lanes all(float value) { return Lanes{} + value; }
@@ -390,50 +397,61 @@ inline void transpose(Square& m) {
 #undef SELFSPEC_SWAP
 }
 
-// The scores of C queries (a size of them each) with `count` slots' keys: sixteen slots side by
-// side, like a linear's outputs, so that no sum runs across a vector.
-template <class T, int C>
-inline void score(const Stretch<T>& slots, const T* const* q, const Shape& s, float* scores,
-                  int64_t seen) {
+// Keys of `count` slots, [count, size], in the order of a linear's weights:
+// [⌈count / 16⌉, size / P, 16, P], so that the scores of sixteen slots lie side by side, and no sum
+// runs across a vector. Those of slots that aren't there are zeros.
+template <class T>
+inline void turn(const T* keys, int64_t count, int64_t size, T* to) {
   using P = Packed<T>;
-  constexpr int STEP = LANES * P::PAIR;  // numbers of a head that fill a vector
-  fetch(slots.keys, std::min<int64_t>(slots.count, 2 * LANES) * s.size);
-  for (int64_t t = 0; t < slots.count; t += LANES) {
-    const int there = int(std::min<int64_t>(LANES, slots.count - t));
-    // Keys for soon, and values for later.
-    fetch(slots.keys + (t + 2 * LANES) * s.size, LANES * s.size);
-    fetch(slots.values + t * s.size, there * s.size);
-    Lanes sums[C] = {};
-    for (int64_t i = 0; i < s.size; i += STEP) {
-      const int64_t width = std::min<int64_t>(STEP, s.size - i);
-      const T* from = slots.keys + t * s.size + i;
+  constexpr int STEP = LANES * P::PAIR;  // numbers that fill a vector
+  for (int64_t t = 0; t < count; t += LANES) {
+    const int there = int(std::min<int64_t>(LANES, count - t));
+    for (int64_t i = 0; i < size; i += STEP) {
+      const int64_t width = std::min<int64_t>(STEP, size - i);
+      const T* from = keys + t * size + i;
       Square part;
       if (there == LANES && width == STEP) {
 #pragma GCC unroll 16
         for (int slot = 0; slot < LANES; ++slot)
-          std::memcpy(&part[slot], from + slot * s.size, sizeof part[slot]);
+          std::memcpy(&part[slot], from + slot * size, sizeof part[slot]);
       } else {
         for (int slot = 0; slot < LANES; ++slot) {
           part[slot] = Words{};
-          if (slot < there) std::memcpy(&part[slot], from + slot * s.size, width * sizeof(T));
+          if (slot < there) std::memcpy(&part[slot], from + slot * size, width * sizeof(T));
         }
       }
       transpose(part);
-      for (int64_t at = 0; at < width; at += P::PAIR) {
-        const auto weights = P::read(reinterpret_cast<const T*>(&part[at / P::PAIR]));
-#pragma GCC unroll 6
-        for (int c = 0; c < C; ++c) P::multiply(sums[c], weights, q[c] + i + at);
-      }
-    }
-    for (int c = 0; c < C; ++c) {
-      const Lanes scaled = sums[c] * s.scale;
-      std::memcpy(scores + c * seen + t, &scaled, there * sizeof(float));
+      std::memcpy(to + (t * size + i * LANES), &part, width * LANES * sizeof(T));
     }
   }
 }
 
-// One query's scores become weights, 0 outside from ≤ slot < to; gives their sum.
-inline float weigh(float* w, int64_t from, int64_t to, int64_t seen, float softcap) {
+// The scores of C queries (a size of them each) with `count` slots' turned keys.
+template <class T, int C>
+inline void score(const T* turned, int64_t count, const T* const* q, const Shape& s, float* scores,
+                  int64_t stride) {
+  using P = Packed<T>;
+  for (int64_t t = 0; t < count; t += LANES) {
+    Lanes sums[C] = {};
+    for (int64_t at = 0; at < s.size; at += P::PAIR) {
+      const auto weights = P::read(turned + t * s.size + at * LANES);
+#pragma GCC unroll 6
+      for (int c = 0; c < C; ++c) P::multiply(sums[c], weights, q[c] + at);
+    }
+    const int64_t there = std::min<int64_t>(LANES, count - t);
+    for (int c = 0; c < C; ++c) {
+      const Lanes scaled = sums[c] * s.scale;
+      std::memcpy(scores + c * stride + t, &scaled, there * sizeof(float));
+    }
+  }
+}
+
+struct Weighed {
+  float top, total;  // the highest score, and the sum of the weights
+};
+
+// One query's scores become weights e^(score − top), 0 outside from ≤ slot < to.
+inline Weighed weigh(float* w, int64_t from, int64_t to, int64_t seen, float softcap) {
   if (softcap > 0)
     for (int64_t t = from; t < to; ++t) w[t] = std::tanh(w[t] / softcap) * softcap;
   std::fill(w, w + from, -INFINITY);
@@ -447,7 +465,7 @@ inline float weigh(float* w, int64_t from, int64_t to, int64_t seen, float softc
     sums += weight;
     store_lanes(w + t, weight);
   }
-  return sum_of(sums);
+  return {top, sum_of(sums)};
 }
 
 constexpr int PIECE = 4;  // vectors of a head that are mixed at once
@@ -472,76 +490,114 @@ inline void mix(const T* values, int64_t count, const Shape& s, const float* wei
     for (int v = 0; v < V; ++v) all_sums[c][v] = sums[c][v];
 }
 
-// What C queries take from the values of stretches of slots, each sum divided by its total.
-template <class T, int C, int STRETCHES>
-inline void mix_all(const Stretch<T> (&stretches)[STRETCHES], const Shape& s, const float* weights,
-                    int64_t seen, const float* totals, T* const* out) {
-  for (int64_t i = 0; i < s.size;) {
-    const bool whole = i + PIECE * LANES <= s.size;
-    Lanes sums[C][PIECE] = {};
-    const float* own = weights;
-    for (const Stretch<T>& stretch : stretches) {
-      auto run = whole ? mix<T, C, PIECE> : mix<T, C, 1>;
-      run(stretch.values + i, stretch.count, s, own, seen, sums);
-      own += stretch.count;
-    }
-    const int vectors = whole ? PIECE : 1;
-    for (int c = 0; c < C; ++c)
-      for (int v = 0; v < vectors; ++v) store_lanes(out[c] + i + v * LANES, sums[c][v] / totals[c]);
-    i += vectors * LANES;
-  }
+// Calls run(vectors, i) for a head's numbers, PIECE vectors of them at a time from number i on.
+template <class F>
+inline void by_pieces(int64_t size, F run) {
+  int64_t i = 0;
+  for (; i + PIECE * LANES <= size; i += PIECE * LANES) run(std::integral_constant<int, PIECE>{}, i);
+  for (; i < size; i += LANES) run(std::integral_constant<int, 1>{}, i);
 }
 
 inline int64_t whole_vectors(int64_t count) { return (count + LANES - 1) / LANES * LANES; }
 
-// `C` queries, each a head of a row, numbered row by row, of one key/value head over the slots
-// that their rows see. `scores` has room for [C, slots], in whole vectors.
+// A text is read in parts of so many slots, each by one thread, for all queries at once; parts
+// begin at multiples of it, whatever rows there are.
+constexpr int64_t PART = 128;
+
+// What queries take from each part of what they see: [parts, rows, heads, size + LANES] of weighted
+// values, the highest score and the sum of the weights.
+struct Shares {
+  float* at;
+  int64_t rows, heads, size;
+
+  int64_t stride() const { return size + LANES; }
+  float* of(int64_t part, int64_t row, int64_t head) const {
+    return at + ((part * rows + row) * heads + head) * stride();
+  }
+};
+
+// `C` queries, each a head of a row, numbered row by row, of one key/value head, with one part.
 template <class T, int C>
-void attend(const T* projected, int64_t stride, int64_t rows, int64_t first_query, const T* keys,
-            const T* values, const Shape& s, float* scores, T* mixed) {
+void attend(const T* projected, int64_t stride, int64_t first_query, int64_t group, int64_t part,
+            int64_t begin, int64_t count, const T* turned, const T* values, const Shape& s,
+            const Shares& shares) {
   const int64_t per_group = s.heads / s.groups;
   const T* q[C];
-  T* out[C];
-  int64_t low[C], high[C];  // slots that a query sees: low up to high, excluded
-  int64_t begin = s.start + rows, end = 0;
+  float* share[C];
+  int64_t from[C], to[C];
+  bool any = false;
   for (int c = 0; c < C; ++c) {
-    const int64_t row = (first_query + c) / per_group, head = (first_query + c) % per_group;
+    const int64_t row = (first_query + c) / per_group;
+    const int64_t head = group * per_group + (first_query + c) % per_group;
     q[c] = projected + row * stride + head * s.size;
-    out[c] = mixed + row * s.heads * s.size + head * s.size;
-    fetch(q[c], s.size);
-    high[c] = s.start + row + 1;
-    low[c] = s.window > 0 ? std::max<int64_t>(0, high[c] - s.window) : 0;
-    begin = std::min(begin, low[c]);
-    end = std::max(end, high[c]);
+    share[c] = shares.of(part, row, head);
+    const int64_t high = s.start + row + 1, low = s.window > 0 ? high - s.window : 0;
+    from[c] = std::clamp<int64_t>(low - begin, 0, count);
+    to[c] = std::clamp<int64_t>(high - begin, from[c], count);
+    any = any || from[c] < to[c];
   }
-  // Slots keep their place in a vector whatever window they are seen from.
-  begin = begin / LANES * LANES;
-  const int64_t count = end - begin, seen = whole_vectors(count);
-  const Stretch<T> slots{keys + begin * s.size, values + begin * s.size, count};
-  score<T, C>(slots, q, s, scores, seen);
-  float totals[C];
-  for (int c = 0; c < C; ++c)
-    totals[c] = weigh(scores + c * seen, low[c] - begin, high[c] - begin, seen, s.softcap);
-  mix_all<T, C, 1>({slots}, s, scores, seen, totals, out);
+  float scores[C * PART];
+  if (any) score<T, C>(turned, count, q, s, scores, PART);
+  for (int c = 0; c < C; ++c) {
+    const Weighed found = any ? weigh(scores + c * PART, from[c], to[c], whole_vectors(count), s.softcap)
+                              : Weighed{-INFINITY, 0.0f};
+    share[c][s.size] = found.top;
+    share[c][s.size + 1] = found.total;
+  }
+  if (!any) return;
+  by_pieces(s.size, [&](auto vectors, int64_t i) {
+    Lanes sums[C][PIECE] = {};
+    mix<T, C, vectors>(values + i, count, s, scores, PART, sums);
+    for (int c = 0; c < C; ++c)
+      for (int v = 0; v < vectors; ++v) store_lanes(share[c] + i + v * LANES, sums[c][v]);
+  });
+}
+
+// The shares of all parts of one head of a row, together.
+template <class T>
+void join(const Shares& shares, int64_t parts, int64_t row, int64_t head, T* mixed) {
+  float top = -INFINITY, total = 0.0f;
+  for (int64_t p = 0; p < parts; ++p) top = std::max(top, shares.of(p, row, head)[shares.size]);
+  by_pieces(shares.size, [&](auto vectors, int64_t i) {
+    Lanes sums[vectors] = {};
+    total = 0.0f;
+    for (int64_t p = 0; p < parts; ++p) {
+      const float* share = shares.of(p, row, head);
+      if (share[shares.size + 1] == 0.0f) continue;
+      const float scale = exponential(all(share[shares.size] - top))[0];
+      total += scale * share[shares.size + 1];
+      for (int v = 0; v < vectors; ++v) sums[v] += load_lanes(share + i + v * LANES) * scale;
+    }
+    for (int v = 0; v < vectors; ++v) store_lanes(mixed + i + v * LANES, sums[v] / total);
+  });
 }
 
 // `C` heads of one row, of one key/value head, over what the row sees of its text and then of its
-// own chain.
+// own chain. `scores` has room for [C, slots], in whole vectors.
 template <class T, int C>
-void attend_apart(const T* q, Stretch<T> text, Stretch<T> own, const Shape& s,
-                  float* scores, T* mixed) {
+void attend_apart(const T* q, const Stretch<T>& text, const Stretch<T>& own, const Shape& s,
+                  T* turned, float* scores, T* mixed) {
   const int64_t count = text.count + own.count, seen = whole_vectors(count);
   const T* queries[C];
-  T* out[C];
-  for (int c = 0; c < C; ++c) {
-    queries[c] = q + c * s.size;
-    out[c] = mixed + c * s.size;
-  }
-  score<T, C>(text, queries, s, scores, seen);
-  score<T, C>(own, queries, s, scores + text.count, seen);
+  for (int c = 0; c < C; ++c) queries[c] = q + c * s.size;
+  float* at = scores;
+  for (const Stretch<T>* slots : {&text, &own})
+    for (int64_t t = 0; t < slots->count; t += PART) {
+      const int64_t some = std::min(PART, slots->count - t);
+      turn(slots->keys + t * s.size, some, s.size, turned);
+      score<T, C>(turned, some, queries, s, at, seen);
+      at += some;
+    }
   float totals[C];
-  for (int c = 0; c < C; ++c) totals[c] = weigh(scores + c * seen, 0, count, seen, s.softcap);
-  mix_all<T, C, 2>({text, own}, s, scores, seen, totals, out);
+  for (int c = 0; c < C; ++c) totals[c] = weigh(scores + c * seen, 0, count, seen, s.softcap).total;
+  by_pieces(s.size, [&](auto vectors, int64_t i) {
+    Lanes sums[C][PIECE] = {};
+    mix<T, C, vectors>(text.values + i, text.count, s, scores, seen, sums);
+    mix<T, C, vectors>(own.values + i, own.count, s, scores + text.count, seen, sums);
+    for (int c = 0; c < C; ++c)
+      for (int v = 0; v < vectors; ++v)
+        store_lanes(mixed + c * s.size + i + v * LANES, sums[c][v] / totals[c]);
+  });
 }
 
 // Calls `run` with how many of `count` queries (1 to QUERIES) it takes at once.
@@ -683,21 +739,38 @@ Tensor attention_of(const Projection& p, const Tensor& keys, const Tensor& value
       std::copy_n(v + g * s.size, s.size, v_cache + slot);
     }
   });
-  const Buffer<T> mixed = room_for<T>(rows * q_size);
   const int64_t per_group = s.heads / s.groups, queries = rows * per_group;
-  const int64_t chunks = (queries + QUERIES - 1) / QUERIES;
-  const int64_t most = QUERIES * whole_vectors(s.start + rows + LANES);
-  share_out(s.groups * chunks, [&] {
-    return [&, scores = room_for<float>(most)](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t g = task / chunks, first = task % chunks * QUERIES;
-        const int64_t at = g * s.capacity * s.size, own = g * per_group * s.size;
-        with_queries(std::min<int64_t>(QUERIES, queries - first), [&](auto count) {
-          attend<T, count>(projected.get() + own, all, rows, first, k_cache + at, v_cache + at, s,
-                           scores.get(), mixed.get() + own);
-        });
+  const int64_t end = s.start + rows;
+  const int64_t first = s.window > 0 ? std::max<int64_t>(0, s.start + 1 - s.window) / PART : 0;
+  const int64_t parts = (end + PART - 1) / PART - first;
+  const Buffer<float> room = room_for<float>(parts * rows * s.heads * (s.size + LANES));
+  const Shares shares{room.get(), rows, s.heads, s.size};
+  share_out(s.groups * parts, [&] {
+    fetch(projected.get(), rows * all);
+    return [&, turned = room_for<T>(PART * s.size)](int64_t task, int64_t last) {
+      for (; task < last; ++task) {
+        const int64_t group = task / parts, part = task % parts, begin = (first + part) * PART;
+        const int64_t count = std::min(PART, end - begin);
+        const T* keys = k_cache + (group * s.capacity + begin) * s.size;
+        const T* values = v_cache + (group * s.capacity + begin) * s.size;
+        turn(keys, count, s.size, turned.get());
+        if (part + 1 < parts) {  // which this thread most likely does next
+          fetch(keys + PART * s.size, PART * s.size);
+          fetch(values + PART * s.size, PART * s.size);
+        }
+        for (int64_t query = 0; query < queries; query += QUERIES)
+          with_queries(std::min<int64_t>(QUERIES, queries - query), [&](auto some) {
+            attend<T, some>(projected.get(), all, query, group, part, begin, count, turned.get(),
+                            values, s, shares);
+          });
       }
     };
+  });
+  const Buffer<T> mixed = room_for<T>(rows * q_size);
+  torch::stable::parallel_for(0, rows, 8, [&](int64_t row, int64_t last) {
+    for (; row < last; ++row)
+      for (int64_t head = 0; head < s.heads; ++head)
+        join(shares, parts, row, head, mixed.get() + (row * s.heads + head) * s.size);
   });
   return written(p.h, mixed, out, out_bias);
 }
@@ -726,7 +799,8 @@ Tensor attention_apart_of(const Projection& p, const Tensor& keys, const Tensor&
   const int64_t* begin_of = static_cast<const int64_t*>(begins.data_ptr());
   const int64_t most = QUERIES * whole_vectors(s.capacity + room_of_own);
   share_out(rows, [&] {
-    return [&, scores = room_for<float>(most)](int64_t begin, int64_t end) {
+    return [&, scores = room_for<float>(most), turned = room_for<T>(PART * s.size)](int64_t begin,
+                                                                                    int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         // A window of w slots ends with the row's own, which is number s.start of its chain.
         const int64_t hidden = s.window > 0 ? begin_of[r] + s.start + 1 - s.window : 0;
@@ -740,7 +814,7 @@ Tensor attention_apart_of(const Projection& p, const Tensor& keys, const Tensor&
           for (int64_t first = 0; first < per_group; first += QUERIES) {
             const int64_t head = (g * per_group + first) * s.size;
             with_queries(std::min<int64_t>(QUERIES, per_group - first), [&](auto count) {
-              attend_apart<T, count>(projected.get() + r * all + head, text, chain, s,
+              attend_apart<T, count>(projected.get() + r * all + head, text, chain, s, turned.get(),
                                      scores.get(), mixed.get() + r * q_size + head);
             });
           }
