@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from selfspec_core.engine import Engine
+from selfspec_core.pages import Pages
 from selfspec_core.request import Request
 from selfspec_core.runtime import clock
 
@@ -38,7 +39,7 @@ class Reader:
 
     def __init__(self, device: torch.device, megabytes: int = BUFFER_MB) -> None:
         self._device, self.nbytes = device, megabytes * 1_000_000 // 8 * 8
-        words = torch.ones(self.nbytes // 8, dtype=torch.int64, device=device)
+        words = _untouched(self.nbytes // 8, device).fill_(1)
         floats = words.view(torch.float32)
         # A reduction only reads. Which kernel is fastest differs between processors.
         self._ways: list[Callable[[], object]] = [
@@ -56,6 +57,13 @@ class Reader:
         begin = clock(self._device)
         way()
         return clock(self._device) - begin
+
+
+def _untouched(count: int, device: torch.device) -> torch.Tensor:
+    """[count] of int64, on a CPU in the large pages that weights are read from too."""
+    if device.type == "cpu":
+        return Pages().zeros((count,), torch.int64)
+    return torch.empty(count, dtype=torch.int64, device=device)
 
 
 def weight_bytes(engine: Engine) -> int:

@@ -15,6 +15,7 @@ from selfspec_core.scheduler import NOTHING, Cancelled, Scheduler, Ticket
 
 from .errors import recognised, said
 from .explain import Message, model_name
+from .giving_way import give_way
 from .limits import Gate, LimitError, Limits, Visitor
 from .metrics import Metrics, Watch
 from .recorded import Recording
@@ -343,36 +344,38 @@ class Studio:
 
     def _load(self) -> Iterator[None]:
         try:
-            # Imported here: torch and transformers take seconds, and the page is there before.
-            from selfspec_core.engine import Engine
-            from selfspec_core.execution import settling
-            from selfspec_core.loading import load
-
-            loaded = load(**self._wanted, progress=self._report)
-            self.status = ModelStatus("loading", msg("common.model.probing"))
-            engine = Engine(loaded, background=True)
-            log.info("%s; %s", engine.execution, engine.probe().sentence())
-            self.status = ModelStatus("loading", msg("common.model.warming"))
-            engine.warm_up()  # after the probe, which says what windows there will be
+            engine = give_way(self._build)
         except Exception as error:
             if not isinstance(error, ValueError | RuntimeError | OSError):
                 log.exception("loading %s failed", self._wanted["name"])
             failure = msg("errors.loading", text=said(error))
             self._wanted["name"] = self._name  # the model that was there before goes on
-            self.status = (
-                self._ready_status(failure)
-                if self.engine is not None
-                else ModelStatus("failed", failure)
-            )
+            stays = self.engine is not None
+            self.status = self._ready_status(failure) if stays else ModelStatus("failed", failure)
         else:
-            self.loaded, self.engine, self._name = loaded, engine, self._wanted["name"]
+            self.loaded, self.engine, self._name = engine.loaded, engine, self._wanted["name"]
             self._baselines.clear()  # they are another model's
             for tell in self.when_loaded:
                 tell()
             self.status = self._ready_status()
             if engine.building:
+                from selfspec_core.execution import settling
+
                 self.scheduler.submit(lambda _: settling(engine), background=True)
         yield
+
+    def _build(self) -> Engine:
+        # Imported here: torch and transformers take seconds, and the page is there before.
+        from selfspec_core.engine import Engine
+        from selfspec_core.loading import load
+
+        loaded = load(**self._wanted, progress=self._report)
+        self.status = ModelStatus("loading", msg("common.model.probing"))
+        engine = Engine(loaded, background=True)
+        log.info("%s; %s", engine.execution, engine.probe().sentence())
+        self.status = ModelStatus("loading", msg("common.model.warming"))
+        engine.warm_up()  # after the probe, which says what windows there will be
+        return engine
 
     def _ready_status(self, failure: Message | None = None) -> ModelStatus:
         assert self.loaded is not None

@@ -1,0 +1,42 @@
+"""Work that gives way to what people look at."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+import pytest
+
+from ui.giving_way import NICENESS, give_way
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads have no priorities here")
+def test_work_and_the_threads_it_starts_give_way_and_nobody_else_does():
+    found = []
+    before = niceness()
+
+    def work() -> str:
+        thread = threading.Thread(target=lambda: found.append(niceness()))
+        thread.start()
+        thread.join()
+        found.append(niceness())
+        return "done"
+
+    assert give_way(work) == "done"
+    assert found == [max(before, NICENESS)] * 2
+    assert niceness() == before
+
+
+def test_what_it_raises_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        give_way(lambda: 1 / 0)
+
+
+def test_where_threads_have_no_priorities_it_is_done_all_the_same(monkeypatch):
+    monkeypatch.delattr(os, "setpriority", raising=False)
+    assert give_way(lambda: 3) == 3
