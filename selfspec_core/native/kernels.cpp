@@ -183,9 +183,9 @@ inline void fetch(const T* x, int64_t count) {
 }
 
 // -- linear ---------------------------------------------------------------------------------
-// Packed weights: [N / W, K / P, W, P] (weights.py): W outputs, 16 or 32, are computed at once, and
-// P inputs of an output lie together, a pair in bfloat16, one in float. So what is read next always
-// lies next in memory, and the processor fetches it unasked.
+// Packed weights: [N / W, K / P, W, P] (weights.py): W outputs, 16, 32 or 64, are computed at once,
+// and P inputs of an output lie together, a pair in bfloat16, one in float. So what is read next
+// always lies next in memory, and the processor fetches it unasked.
 
 template <class T>
 struct Packed;
@@ -235,11 +235,11 @@ inline void tile(const T* x, const T* w, int64_t k, const float* bias, T* y, int
   Lanes sums[R][B] = {};
   for (int64_t at = 0; at < k; at += P::PAIR) {
     typename P::Weights weights[B];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int b = 0; b < B; ++b) weights[b] = P::read(w + (at / P::PAIR * B + b) * STEP);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int b = 0; b < B; ++b) P::multiply(sums[r][b], weights[b], x + r * k + at);
   }
   for (int r = 0; r < R; ++r)
@@ -286,7 +286,9 @@ struct Linear {
   void compute(int64_t g, const T* x, int64_t rows, T* y) const {
     const int64_t first = g * width;
     const float* own = bias ? bias + first : nullptr;
-    auto run = width == 2 * LANES ? all_rows<T, 2> : all_rows<T, 1>;
+    auto run = all_rows<T, 1>;
+    if (width == 2 * LANES) run = all_rows<T, 2>;
+    if (width == 4 * LANES) run = all_rows<T, 4>;
     run(x, rows, weights + first * k, k, own, y + first, n);
   }
 };

@@ -1,8 +1,10 @@
 """Weights in the order in which the kernels read them, and linears that hold them so.
 
-[N, K] becomes [N / W, K / P, W, P]: W outputs side by side (32, or 16 where that doesn't fit), and
-of each a pair of inputs in bfloat16 (P = 2) or one in float32 (P = 1). Nothing is lost;
-`unpacked` gives it back.
+[N, K] becomes [N / W, K / P, W, P]: W outputs side by side, and of each a pair of inputs in
+bfloat16 (P = 2) or one in float32 (P = 1). Nothing is lost; `unpacked` gives it back.
+
+The more outputs lie side by side, the less work there is beside the multiplying; but each group
+of them is one thread's, so there have to be enough groups to share out.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from ..packing import PackedLinear
 from ..pages import Pages
 
 LANES = 16
-GROUP = 2 * LANES
+USUAL, WIDEST = 2 * LANES, 4 * LANES
+GROUPS = 16  # of the widest, that a thread should have
 DTYPES = (torch.bfloat16, torch.float32)
 
 
@@ -26,18 +29,19 @@ def packable(weight: Tensor) -> bool:
 
 
 def packed(
-    weight: Tensor, *, width: int = GROUP, out: Tensor | None = None, pages: Pages | None = None
+    weight: Tensor, *, width: int = 0, out: Tensor | None = None, pages: Pages | None = None
 ) -> Tensor:
     """[N, K] → [⌈N / width⌉, K / P, width, P]; outputs missing in the last group are zeros.
 
     Args:
         weight: of a linear.
-        width: outputs that lie side by side, 16 or 32.
+        width: outputs that lie side by side, 16, 32 or 64; 0 takes what suits it.
         out: where to put it.
         pages: where to make room for it otherwise; some of their own where not given.
     """
     n, k = weight.shape
     pair = _pair(weight.dtype)
+    width = width or (WIDEST if _enough(n) else USUAL)
     if out is None:
         shape = (-(-n // width), k // pair, width, pair)
         out = (pages or Pages()).zeros(shape, weight.dtype)
@@ -55,10 +59,10 @@ def unpacked(weight: Tensor, n: int) -> Tensor:
 
 
 def padded_bias(bias: Tensor | None) -> Tensor | None:
-    """[N] → [⌈N / 32⌉ · 32] in float32, as the kernels add it."""
+    """[N] → [⌈N / 64⌉ · 64] in float32, of which the kernels add as many as there are outputs."""
     if bias is None:
         return None
-    return nn.functional.pad(bias.detach().float(), (0, -len(bias) % GROUP)).contiguous()
+    return nn.functional.pad(bias.detach().float(), (0, -len(bias) % WIDEST)).contiguous()
 
 
 class NativeLinear(PackedLinear):
@@ -138,8 +142,7 @@ def pack_together(parent: nn.Module, names: tuple[str, ...], pages: Pages) -> Te
     """
     linears: list[Any] = [getattr(parent, name) for name in names]
     outputs = [linear.out_features for linear in linears]
-    # One linear may be two in one, gate and what it opens: their border has to be a group's too.
-    width = GROUP if all(count % (2 * GROUP) == 0 for count in outputs) else LANES
+    width = _width(outputs)
     first = linears[0].weight
     pair = _pair(first.dtype)
     shape = (sum(outputs) // width, first.shape[1] // pair, width, pair)
@@ -151,6 +154,20 @@ def pack_together(parent: nn.Module, names: tuple[str, ...], pages: Pages) -> Te
         setattr(parent, name, NativeLinear(linear, part))
         at += count // width
     return whole
+
+
+def _width(outputs: list[int]) -> int:
+    """Outputs side by side that suit linears packed together."""
+    # One may be two in one, gate and what it opens: their border has to be a group's too.
+    fit = [width for width in (WIDEST, USUAL) if all(n % (2 * width) == 0 for n in outputs)]
+    if WIDEST in fit and _enough(sum(outputs)):
+        return WIDEST
+    return USUAL if USUAL in fit else LANES
+
+
+def _enough(n: int) -> bool:
+    """Whether so many outputs are enough of the widest groups for every thread."""
+    return n >= WIDEST * GROUPS * torch.get_num_threads()
 
 
 def _pair(dtype: torch.dtype) -> int:
