@@ -29,6 +29,7 @@ from .generated import Generated
 from .generation import Generation
 from .loading import LoadedModel
 from .native.build import Unavailable, is_built
+from .pages import give_back
 from .plan import SkipPlan
 from .request import Request, RequestError
 from .runtime import WINDOW_MULTIPLE, Probe, clock, peak_memory_mb, probe, time_rows
@@ -192,6 +193,7 @@ class Engine:
         if not self.pads:
             self.experience.learn_rows(self.execution, time_rows(self.decoder, WARM_UP_ROWS))
         self._learn_costs(ids, budget)
+        give_back()
         return clock(self.decoder.device) - begin
 
     def _learn_costs(self, ids: tuple[int, ...], budget: int) -> None:

@@ -7,8 +7,6 @@ are called, so a new plan compiles nothing.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +18,7 @@ from .decoder import ResidualDecoder
 from .native import build
 from .native.branches import go_native
 from .packing import OneDnnLinear, pack, packs
+from .pages import give_back
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -80,20 +79,13 @@ def make_compiled(decoder: ResidualDecoder, report: Callable[[float], None] | No
     for done in go_native(decoder):
         if report is not None:
             report(done)
-    _give_back()
+    give_back()
     branches = [branch for pair in decoder.branches for branch in pair]
     native = sum(branch.native is not None for branch in branches)
     if native == len(branches):
         return "every branch one call into kernels built for this processor"
     reasons = ", ".join(sorted({branch.why_eager for branch in branches if branch.why_eager}))
     return f"{native} of {len(branches)} branches in kernels built for this processor ({reasons})"
-
-
-def _give_back() -> None:
-    """Return the originals' memory to the system, where the C library would keep it."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
 
 
 def settling(engine: Engine, *, pause: float = 0.02) -> Iterator[None]:

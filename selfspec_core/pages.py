@@ -9,8 +9,10 @@ ordinary memory.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import mmap
+import sys
 
 import torch
 from torch import Tensor
@@ -47,3 +49,10 @@ def _chunk(nbytes: int) -> Tensor:
     memory = torch.frombuffer(room, dtype=torch.uint8)
     first = -memory.data_ptr() % LARGE
     return memory[first : first + nbytes]
+
+
+def give_back() -> None:
+    """Return what nobody holds any more to the system, where the C library would keep it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
