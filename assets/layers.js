@@ -66,6 +66,7 @@
 
     _tabs() {
       const { steps } = this.plan;
+      const focused = this.tabs.contains(document.activeElement);
       this.tabs.hidden = steps.length < 2;
       this.tabs.replaceChildren(
         ...steps.map((step, index) => {
@@ -79,6 +80,7 @@
           return tab;
         }),
       );
+      if (focused) this.tabs.children[this.step].focus();
     }
 
     _paint() {

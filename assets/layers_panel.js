@@ -253,6 +253,7 @@
           button.addEventListener("click", () => {
             this.step = index;
             this._planChanged();
+            this.steps.children[index].focus(); // the one that was pressed is gone
           });
           return button;
         }),

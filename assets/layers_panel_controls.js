@@ -92,6 +92,7 @@
     }
 
     running(on) {
+      if (!on && document.activeElement === this.stop) this.compute.focus();
       this.stop.disabled = !on;
       this.bar.dataset.running = on;
     }

@@ -135,7 +135,7 @@
       this.clock.textContent = `${show.seconds(this.elapsed)} s`;
       this.go.textContent = t(this.running ? "views.race.pause" : over ? "views.race.replay" : this.elapsed ? "views.race.go_on" : "views.race.start");
       this.again.textContent = t("views.race.start_over");
-      this.again.hidden = over || !this.elapsed;
+      SelfSpec.hide(this.again, over || !this.elapsed, this.go);
       this.verdict.textContent = over ? this._result() : "";
       this.verdict.className = `ss-race-verdict${over ? ` ss-race-${this._outcome()}` : ""}`;
       this.table.hidden = !over;

@@ -116,7 +116,8 @@
       const to = Math.min(rounds.length, Math.ceil((this.left + this.room) / this.width) + SPARE);
       const focused = this._focused();
       // The tab stop is a round in sight, unless somebody is at one.
-      if (!focused && rounds.length && (this.current < from || this.current >= to)) this.current = Math.min(from + SPARE, to - 1);
+      const gone = !focused && rounds.length && (this.current < from || this.current >= to);
+      if (gone) this.current = Math.min(from + SPARE, to - 1);
       for (const [index, column] of this.columns) {
         const wanted = (index >= from && index < to) || (focused && index === this.current);
         if (wanted) continue;
@@ -124,6 +125,7 @@
         this.columns.delete(index);
       }
       for (let index = from; index < to; index++) this._column(index, fresh);
+      if (gone && !fresh) this._select(this.columns.get(this.current), true);
       this.list.tabIndex = this.columns.has(this.current) ? -1 : 0;
     }
 
@@ -138,14 +140,18 @@
         this.columns.set(index, column);
         this.list.append(column);
       } else if (!fresh) return column;
-      column.tabIndex = index === this.current ? 0 : -1;
-      column.setAttribute("aria-selected", String(index === this.current));
+      this._select(column, index === this.current);
       column.setAttribute("aria-setsize", this.reading.rounds.length);
       if (column.dataset.state === state) return column;
       column.dataset.state = state;
       column.setAttribute("aria-label", this._sentence(round));
       column.replaceChildren(this._bars(round), this._marks(round));
       return column;
+    }
+
+    _select(column, yes) {
+      column.tabIndex = yes ? 0 : -1;
+      column.setAttribute("aria-selected", String(yes));
     }
 
     _bars(round) {
@@ -224,10 +230,7 @@
       this._reveal(this.current);
       this._draw();
       for (const column of [before, this._column(this.current, false)]) {
-        if (!column) continue;
-        const now = column.dataset.index === String(this.current);
-        column.tabIndex = now ? 0 : -1;
-        column.setAttribute("aria-selected", String(now));
+        if (column) this._select(column, column.dataset.index === String(this.current));
       }
       this._point(this.current);
     }

@@ -22,6 +22,12 @@
     return element;
   };
 
+  /** Hide an element or show it; focus that it has goes to another, as it would be nowhere. */
+  SelfSpec.hide = (element, yes, instead) => {
+    if (yes && element.contains(document.activeElement)) instead?.focus();
+    element.hidden = yes;
+  };
+
   /** Hand a text to the person as a file. */
   SelfSpec.download = (name, text, type = "text/plain;charset=utf-8") => {
     const link = SelfSpec.el("a", "", null, { href: URL.createObjectURL(new Blob([text], { type })), download: name });

@@ -273,6 +273,11 @@
 
     _key(event) {
       if (!this.current) return;
+      if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault(); // of the page's scroll
+        this._inspect(this.current, "focus");
+        return;
+      }
       const at = this.entries.indexOf(this.current);
       const round = this.current.round;
       const to = {

@@ -185,7 +185,7 @@
         button.dataset.tool = name;
         button.addEventListener("click", act);
       };
-      add("replay", () => trace.replay());
+      add("replay", () => trace.resting && trace.replay());
       add("ndjson", () => save(toNdjson(trace), "application/x-ndjson", "ndjson"));
       add("page", () => save(toPage(trace), "text/html", "html"));
       add("open", () => this.input.click());
@@ -206,7 +206,8 @@
     }
 
     flush() {
-      this.buttons.replay.disabled = !this.trace.resting;
+      // Not disabled: that would take focus away from who has just pressed it.
+      this.buttons.replay.setAttribute("aria-disabled", String(!this.trace.resting));
       const nothing = this.trace.events[0]?.type !== "start" || this.trace.playing;
       this.buttons.ndjson.disabled = this.buttons.page.disabled = nothing;
     }

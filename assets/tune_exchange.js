@@ -51,7 +51,7 @@
       new Head(root, "policies");
       const list = root.appendChild(el("dl", "ss-tune-policies"));
       for (const name of POLICIES) {
-        SelfSpec.words(list.appendChild(el("dt", "")), `tune.policy.${name}`);
+        SelfSpec.words(list.appendChild(el("dt", "")), `decode.policy.${name}`);
         SelfSpec.words(list.appendChild(el("dd", "")), `tune.policy.${name}_info`);
       }
       root.append(button("policies.go", () => trigger("measure")));
@@ -68,7 +68,7 @@
       this.about.textContent = t("policies.about", { plan: format.short(value.plan, 60), n: value.measured_on });
       this.list.setAttribute("aria-label", this.about.textContent);
       const head = [t("policies.col"), t("search.col_speed"), t("search.col_between"), t("search.col_alpha"), t("search.col_tau")];
-      const cells = ([name, p]) => [t("policies.row", { policy: t(`policy.${name}`), k: p.k }), format.times(p.speedup), format.between(p), format.percent(p.alpha), format.fixed(p.tau)];
+      const cells = ([name, p]) => [t("policies.row", { policy: SelfSpec.t(`decode.policy.${name}`), k: p.k }), format.times(p.speedup), format.between(p), format.percent(p.alpha), format.fixed(p.tau)];
       this.list.replaceChildren(table(head, Object.entries(value.rows).map(cells)));
     }
   }

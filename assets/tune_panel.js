@@ -40,7 +40,8 @@
       this.stop = this.box.appendChild(el("button", "ss-tune-small", null, { type: "button" }));
       SelfSpec.words(this.stop, "tune.stop");
       this.stop.addEventListener("click", () => {
-        this.stop.disabled = true;
+        if (this.stopping) return;
+        this._stopping(true); // not disabled: that would take focus away
         halt();
       });
       this.error = root.appendChild(el("p", "ss-note ss-error", "", { role: "alert" }));
@@ -56,12 +57,19 @@
       const progress = going ? value.progress : null;
       const left = progress?.left == null ? "" : ` · ${format.left(progress.left)}`;
       this.about.textContent = progress ? `${SelfSpec.say(progress)}${left}` : "";
-      this.bar.hidden = this.stop.hidden = !going;
-      if (!going) this.stop.disabled = false;
+      this.bar.hidden = !going;
+      if (going && this.stop.hidden) this.from = document.activeElement; // what began it
+      SelfSpec.hide(this.stop, !going, this.from);
+      if (!going) this._stopping(false);
       if (progress?.done == null) this.bar.removeAttribute("value");
       else this.bar.value = progress.done;
       this._text(this.error, state === "error" ? SelfSpec.say(value.error) : "");
       this.error.hidden = state !== "error";
+    }
+
+    _stopping(yes) {
+      this.stopping = yes;
+      this.stop.setAttribute("aria-disabled", String(yes));
     }
 
     _text(element, text) {

@@ -29,6 +29,7 @@ SCRIPTS = (
     "header.js",
     "announce.js",
     "page.js",
+    "fields.js",
     "layers_panel_scale.js",
     "layers_panel_heat.js",
     "layers_panel_views.js",

@@ -150,20 +150,30 @@ def _unseen(
 
 def _told(predicted: Scored, seen: Measured, unseen: Measured) -> dict[str, Any]:
     """The choice with what was predicted and measured, and what it comes to."""
-    low, high = unseen.interval
-    args = {"times": rounded(unseen.speedup), "low": rounded(low), "high": rounded(high)}
-    if unseen.speedup <= 1 or seen.speedup <= 1:
-        verdict = said("tune.verdict.plain", **args)
-    elif low > 1:
-        verdict = said("tune.verdict.pays", **args)
-    else:
-        verdict = said("tune.verdict.perhaps", **args)
     return {
-        "verdict": verdict,
+        "verdict": verdict(seen, unseen),
         "predicted": tune_plans.point(predicted),
         "seen": tune_plans.measured_point(seen),
         "unseen": tune_plans.measured_point(unseen),
     }
+
+
+def verdict(seen: Measured, unseen: Measured) -> dict[str, Any]:
+    """What measuring the choice comes to: a key of the dictionary and its arguments.
+
+    Args:
+        seen: against plain decoding, on the prompts by which it was chosen.
+        unseen: on prompts that the search never saw; only these can say that it pays.
+    """
+    low, high = unseen.interval
+    if unseen.speedup <= 1:
+        name = "plain"
+    elif seen.speedup <= 1:
+        name = "mixed"
+    else:
+        name = "pays" if low > 1 else "perhaps"
+    args = {"times": rounded(unseen.speedup), "low": rounded(low), "high": rounded(high)}
+    return said(f"tune.verdict.{name}", **args)
 
 
 def _own(text: str, n_layers: int) -> SkipPlan | None:

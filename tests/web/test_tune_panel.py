@@ -6,11 +6,13 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from selfspec_core.plan import SkipPlan
 from ui.settings import Settings
+from ui.tune_searching import verdict
 from ui.tune_subject import Asked
 
 from .conftest import LAYERS, serious, wait_until
@@ -242,7 +244,7 @@ def test_a_search_stops_goes_on_and_is_confirmed(tune):
     page.wait_for_selector(".ss-tune-search .ss-tune-table")
     ended(page, "search")
     verdict = page.locator(".ss-tune-search .ss-notes .ss-note").first.inner_text()
-    assert any(word in verdict for word in ("It pays", "Perhaps", "Nothing pays here"))
+    assert any(word in verdict for word in ("It pays", "Perhaps", "Unclear", "Nothing pays here"))
     assert int(page.locator(".ss-tune-best dd").last.inner_text()) >= trials
     rows = page.locator(".ss-tune-search .ss-tune-table").first.inner_text()
     assert "prompts it never saw" in rows
@@ -261,6 +263,23 @@ def test_a_search_stops_goes_on_and_is_confirmed(tune):
         "!document.querySelector('.ss-tune-search .ss-notes').textContent.includes('Going on')"
     )
     page.click(".ss-tune-search .ss-tune-job button")
+
+
+@pytest.mark.parametrize(
+    ("seen", "unseen", "interval", "said"),
+    [
+        (1.2, 1.1, (1.05, 1.2), "pays"),
+        (1.2, 1.1, (0.9, 1.2), "perhaps"),
+        (0.99, 1.1, (0.85, 1.38), "mixed"),
+        (1.2, 0.96, (0.66, 1.13), "plain"),
+    ],
+)
+def test_plain_decoding_is_called_faster_only_where_it_was(seen, unseen, interval, said):
+    told = verdict(
+        SimpleNamespace(speedup=seen), SimpleNamespace(speedup=unseen, interval=interval)
+    )
+    assert told["key"] == f"tune.verdict.{said}"
+    assert told["args"]["times"] == unseen
 
 
 def test_a_found_draft_temperature_goes_to_decode_and_figures_into_the_file(app, tune):
