@@ -3,6 +3,7 @@
 Before each round it weighs, for every k, the tokens that k drafts bring at the running
 acceptance against what they cost. Where no k pays it decodes plainly, and tries a draft now and
 then out of what it has saved up: 1% of the plain rounds' time, so that trying never costs more.
+Where even full acceptance would gain less than 3% there is nothing to find out, and it doesn't try.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ DEAREST = 4.0
 ENTERS, LEAVES, SWITCHES = 1.01, 0.995, 1.01
 """Predicted gains over plain decoding at which drafting begins and ends, and over the present k
 at which it changes. They differ so that noise doesn't toss it to and fro."""
+WORTH = 1.03
+"""Gain if every draft were accepted, below which none is tried: it can't bring what it may cost."""
 PATIENCE = 1.0
 """Standard errors of the acceptance that drafting is granted before it ends."""
 KEEP = 0.985
@@ -56,8 +59,8 @@ class AutoPolicy:
         times = situation.times
         most = min(self._k, situation.room, len(times) - 1)
         self._trying = False
-        if most == 0 or all(times[k] >= (k + 1) * times[0] for k in range(1, most + 1)):
-            return self._settle(0)  # it couldn't pay if every draft were accepted
+        if all((k + 1) * times[0] < WORTH * times[k] for k in range(1, most + 1)):
+            return self._settle(0)
         tokens = self._own.expected_tokens(most)
         gains = [n * times[0] / time for n, time in zip(tokens, times, strict=False)]
         best = max(range(1, most + 1), key=gains.__getitem__)
