@@ -32,9 +32,12 @@ def test_work_and_the_threads_it_starts_give_way_and_nobody_else_does():
     assert niceness() == before
 
 
-def test_what_it_raises_is_raised():
+def test_what_it_raises_is_raised_and_threads_take_turns_as_before():
+    usual = sys.getswitchinterval()
+    assert give_way(sys.getswitchinterval) < usual
     with pytest.raises(ZeroDivisionError):
         give_way(lambda: 1 / 0)
+    assert sys.getswitchinterval() == pytest.approx(usual)
 
 
 def test_where_threads_have_no_priorities_it_is_done_all_the_same(monkeypatch):
