@@ -496,7 +496,8 @@ inline void mix(const T* values, int64_t count, const Shape& s, const float* wei
 template <class F>
 inline void by_pieces(int64_t size, F run) {
   int64_t i = 0;
-  for (; i + PIECE * LANES <= size; i += PIECE * LANES) run(std::integral_constant<int, PIECE>{}, i);
+  for (; i + PIECE * LANES <= size; i += PIECE * LANES)
+    run(std::integral_constant<int, PIECE>{}, i);
   for (; i < size; i += LANES) run(std::integral_constant<int, 1>{}, i);
 }
 
@@ -505,6 +506,7 @@ inline int64_t whole_vectors(int64_t count) { return (count + LANES - 1) / LANES
 // A text is read in parts of so many slots, each by one thread, for all queries at once; parts
 // begin at multiples of it, whatever rows there are.
 constexpr int64_t PART = 128;
+constexpr int64_t SHARES = 1 << 20;  // floats that queries may take from all parts at once
 
 // What queries take from each part of what they see: [parts, rows, heads, size + LANES] of weighted
 // values, the highest score and the sum of the weights.
@@ -516,6 +518,11 @@ struct Shares {
   float* of(int64_t part, int64_t row, int64_t head) const {
     return at + ((part * rows + row) * heads + head) * stride();
   }
+  void mark(float* share, Weighed found) const {
+    share[size] = found.top;
+    share[size + 1] = found.total;
+  }
+  Weighed marked(const float* share) const { return {share[size], share[size + 1]}; }
 };
 
 // `C` queries, each a head of a row, numbered row by row, of one key/value head, with one part.
@@ -538,15 +545,15 @@ void attend(const T* projected, int64_t stride, int64_t first_query, int64_t gro
     to[c] = std::clamp<int64_t>(high - begin, from[c], count);
     any = any || from[c] < to[c];
   }
-  float scores[C * PART];
-  if (any) score<T, C>(turned, count, q, s, scores, PART);
-  for (int c = 0; c < C; ++c) {
-    const Weighed found = any ? weigh(scores + c * PART, from[c], to[c], whole_vectors(count), s.softcap)
-                              : Weighed{-INFINITY, 0.0f};
-    share[c][s.size] = found.top;
-    share[c][s.size + 1] = found.total;
+  if (!any) {
+    for (int c = 0; c < C; ++c) shares.mark(share[c], {-INFINITY, 0.0f});
+    return;
   }
-  if (!any) return;
+  float scores[C * PART];
+  score<T, C>(turned, count, q, s, scores, PART);
+  for (int c = 0; c < C; ++c)
+    shares.mark(share[c],
+                weigh(scores + c * PART, from[c], to[c], whole_vectors(count), s.softcap));
   by_pieces(s.size, [&](auto vectors, int64_t i) {
     Lanes sums[C][PIECE] = {};
     mix<T, C, vectors>(values + i, count, s, scores, PART, sums);
@@ -558,16 +565,18 @@ void attend(const T* projected, int64_t stride, int64_t first_query, int64_t gro
 // The shares of all parts of one head of a row, together.
 template <class T>
 void join(const Shares& shares, int64_t parts, int64_t row, int64_t head, T* mixed) {
-  float top = -INFINITY, total = 0.0f;
-  for (int64_t p = 0; p < parts; ++p) top = std::max(top, shares.of(p, row, head)[shares.size]);
+  float top = -INFINITY;
+  for (int64_t p = 0; p < parts; ++p)
+    top = std::max(top, shares.marked(shares.of(p, row, head)).top);
   by_pieces(shares.size, [&](auto vectors, int64_t i) {
     Lanes sums[vectors] = {};
-    total = 0.0f;
+    float total = 0.0f;
     for (int64_t p = 0; p < parts; ++p) {
       const float* share = shares.of(p, row, head);
-      if (share[shares.size + 1] == 0.0f) continue;
-      const float scale = exponential(all(share[shares.size] - top))[0];
-      total += scale * share[shares.size + 1];
+      const Weighed found = shares.marked(share);
+      if (found.total == 0.0f) continue;  // it sees nothing of this part
+      const float scale = exponential(all(found.top - top))[0];
+      total += scale * found.total;
       for (int v = 0; v < vectors; ++v) sums[v] += load_lanes(share + i + v * LANES) * scale;
     }
     for (int v = 0; v < vectors; ++v) store_lanes(mixed + i + v * LANES, sums[v] / total);
@@ -640,7 +649,8 @@ Tensor like(const Tensor& x, std::initializer_list<int64_t> sizes) {
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(x.get(), &dtype));
   AtenTensorHandle made;
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(
-      int64_t(sizes.size()), sizes.begin(), strides, dtype, aoti_torch_device_type_cpu(), 0, &made));
+      int64_t(sizes.size()), sizes.begin(), strides, dtype, aoti_torch_device_type_cpu(), 0,
+      &made));
   return Tensor(made);
 }
 
@@ -727,6 +737,43 @@ Tensor written(const Tensor& h, const Buffer<T>& mixed, const Tensor& out, const
   return y;
 }
 
+// What `rows` projected rows take from slots up to their own, the first one's being s.start.
+template <class T>
+void attend_rows(const T* projected, int64_t stride, int64_t rows, const T* k_cache,
+                 const T* v_cache, const Shape& s, T* mixed) {
+  const int64_t queries = rows * (s.heads / s.groups), end = s.start + rows;
+  const int64_t first = s.window > 0 ? std::max<int64_t>(0, s.start + 1 - s.window) / PART : 0;
+  const int64_t parts = (end + PART - 1) / PART - first;
+  const Buffer<float> room = room_for<float>(parts * rows * s.heads * (s.size + LANES));
+  const Shares shares{room.get(), rows, s.heads, s.size};
+  share_out(s.groups * parts, [&] {
+    fetch(projected, rows * stride);
+    return [&, turned = room_for<T>(PART * s.size)](int64_t task, int64_t last) {
+      for (; task < last; ++task) {
+        const int64_t group = task / parts, part = task % parts, begin = (first + part) * PART;
+        const int64_t count = std::min(PART, end - begin);
+        const T* keys = k_cache + (group * s.capacity + begin) * s.size;
+        const T* values = v_cache + (group * s.capacity + begin) * s.size;
+        turn(keys, count, s.size, turned.get());
+        if (part + 1 < parts) {  // which this thread most likely does next
+          fetch(keys + PART * s.size, PART * s.size);
+          fetch(values + PART * s.size, PART * s.size);
+        }
+        for (int64_t query = 0; query < queries; query += QUERIES)
+          with_queries(std::min<int64_t>(QUERIES, queries - query), [&](auto some) {
+            attend<T, some>(projected, stride, query, group, part, begin, count, turned.get(),
+                            values, s, shares);
+          });
+      }
+    };
+  });
+  torch::stable::parallel_for(0, rows, 8, [&](int64_t row, int64_t last) {
+    for (; row < last; ++row)
+      for (int64_t head = 0; head < s.heads; ++head)
+        join(shares, parts, row, head, mixed + (row * s.heads + head) * s.size);
+  });
+}
+
 template <class T>
 Tensor attention_of(const Projection& p, const Tensor& keys, const Tensor& values,
                     const Tensor& out, const Optional& out_bias, const Shape& s) {
@@ -741,39 +788,16 @@ Tensor attention_of(const Projection& p, const Tensor& keys, const Tensor& value
       std::copy_n(v + g * s.size, s.size, v_cache + slot);
     }
   });
-  const int64_t per_group = s.heads / s.groups, queries = rows * per_group;
-  const int64_t end = s.start + rows;
-  const int64_t first = s.window > 0 ? std::max<int64_t>(0, s.start + 1 - s.window) / PART : 0;
-  const int64_t parts = (end + PART - 1) / PART - first;
-  const Buffer<float> room = room_for<float>(parts * rows * s.heads * (s.size + LANES));
-  const Shares shares{room.get(), rows, s.heads, s.size};
-  share_out(s.groups * parts, [&] {
-    fetch(projected.get(), rows * all);
-    return [&, turned = room_for<T>(PART * s.size)](int64_t task, int64_t last) {
-      for (; task < last; ++task) {
-        const int64_t group = task / parts, part = task % parts, begin = (first + part) * PART;
-        const int64_t count = std::min(PART, end - begin);
-        const T* keys = k_cache + (group * s.capacity + begin) * s.size;
-        const T* values = v_cache + (group * s.capacity + begin) * s.size;
-        turn(keys, count, s.size, turned.get());
-        if (part + 1 < parts) {  // which this thread most likely does next
-          fetch(keys + PART * s.size, PART * s.size);
-          fetch(values + PART * s.size, PART * s.size);
-        }
-        for (int64_t query = 0; query < queries; query += QUERIES)
-          with_queries(std::min<int64_t>(QUERIES, queries - query), [&](auto some) {
-            attend<T, some>(projected.get(), all, query, group, part, begin, count, turned.get(),
-                            values, s, shares);
-          });
-      }
-    };
-  });
   const Buffer<T> mixed = room_for<T>(rows * q_size);
-  torch::stable::parallel_for(0, rows, 8, [&](int64_t row, int64_t last) {
-    for (; row < last; ++row)
-      for (int64_t head = 0; head < s.heads; ++head)
-        join(shares, parts, row, head, mixed.get() + (row * s.heads + head) * s.size);
-  });
+  // A prompt's rows in turns, so that what they take of every part doesn't outgrow the caches.
+  const int64_t parts = (s.start + rows + PART - 1) / PART;
+  const int64_t most = std::max<int64_t>(1, SHARES / (parts * s.heads * (s.size + LANES)));
+  for (int64_t r = 0; r < rows; r += most) {
+    Shape own = s;
+    own.start += r;
+    attend_rows(projected.get() + r * all, all, std::min(most, rows - r), k_cache, v_cache, own,
+                mixed.get() + r * q_size);
+  }
   return written(p.h, mixed, out, out_bias);
 }
 
@@ -801,9 +825,9 @@ Tensor attention_apart_of(const Projection& p, const Tensor& keys, const Tensor&
   const int64_t* begin_of = static_cast<const int64_t*>(begins.data_ptr());
   const int64_t most = QUERIES * whole_vectors(s.capacity + room_of_own);
   share_out(rows, [&] {
-    return [&, scores = room_for<float>(most), turned = room_for<T>(PART * s.size)](int64_t begin,
-                                                                                    int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
+    return [&, scores = room_for<float>(most), turned = room_for<T>(PART * s.size)](
+               int64_t r, int64_t end) {
+      for (; r < end; ++r) {
         // A window of w slots ends with the row's own, which is number s.start of its chain.
         const int64_t hidden = s.window > 0 ? begin_of[r] + s.start + 1 - s.window : 0;
         const int64_t low = std::min(std::max<int64_t>(0, hidden), begin_of[r]);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -60,9 +61,10 @@ def kernels():
         pytest.skip(str(reason))
 
 
-def wide(name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
+def wide(name: str, dtype: torch.dtype = torch.float32, **more: Any) -> nn.Module:
     """A tiny model whose sizes are multiples of sixteen."""
-    more = {"head_dim": 16} if name in HEADS else {}
+    if name in HEADS:
+        more["head_dim"] = 16
     return tiny(name, **WIDE, **more).to(dtype)
 
 
@@ -88,6 +90,27 @@ def test_compiled_logits_are_the_eager_ones(name):
     for plan in (None, SkipPlan.parse("a1,m2,3", 4)):
         expected = walk(plain, plan)
         torch.testing.assert_close(walk(compiled, plan), expected, rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gemma3"])
+def test_a_long_text_is_the_eager_one_and_the_same_bits_however_it_is_cut(name):
+    """It is attended in parts of 128 slots, and a long prompt's rows in turns."""
+    text = ids(1700)
+
+    def read(decoder: ResidualDecoder, *cuts: int) -> torch.Tensor:
+        cache, logits = KVCache(decoder.n_layers, len(text)), []
+        with torch.inference_mode():
+            for chunk in text.tensor_split(cuts):
+                logits.append(decoder.logits(chunk, cache=cache)[0])
+                cache.advance(len(chunk))
+        return torch.cat(logits)
+
+    plain, compiled = (ResidualDecoder(wide(name, max_position_embeddings=4096)) for _ in range(2))
+    make_compiled(compiled)
+    assert all(branch.native is not None for pair in compiled.branches for branch in pair)
+    whole = read(compiled)
+    torch.testing.assert_close(whole, read(plain), rtol=5e-4, atol=5e-4)
+    assert torch.equal(read(compiled, 1, 5, 127, 130, 640, 1280), whole)
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "gemma2"])

@@ -148,13 +148,18 @@ def app_on_tiny_model(hostile_model: Path) -> Iterator[App]:
         yield app
 
 
+def at_rest(app: App) -> Iterator[App]:
+    """A server's app, at full speed and idle before and after."""
+    app.engine.pause = 0.0
+    yield app
+    app.engine.pause = 0.0
+    wait_until(lambda: app.studio.scheduler.idle, "the engine to be idle")
+
+
 @pytest.fixture
 def app(app_on_tiny_model: App) -> Iterator[App]:
-    """The app on the tiny model, at full speed and idle before and after."""
-    app_on_tiny_model.engine.pause = 0.0
-    yield app_on_tiny_model
-    app_on_tiny_model.engine.pause = 0.0
-    wait_until(lambda: app_on_tiny_model.studio.scheduler.idle, "the engine to be idle")
+    """The app on the tiny model."""
+    yield from at_rest(app_on_tiny_model)
 
 
 @pytest.fixture

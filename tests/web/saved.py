@@ -51,6 +51,17 @@ def value_of(events: list[Event], *notes: dict[str, Any]) -> str:
     return feed.whole(state="recorded", message="a recorded run")
 
 
+def beside_slow_decoding(events: list[Event]) -> str:
+    """The same beside plain decoding of 0.9 s a token, which the race is run against."""
+    texts = [e.text for e in events if e.type == "commit"]
+    plain = {"ms": [900.0] * len(events[-1].tokens), "texts": texts}
+    baseline = {
+        "type": "baseline", "identical": True, "identity": "", "text": "", "speedup": 0.5,
+        "plain_tps": 1.0, "plain": plain,
+    }  # fmt: skip
+    return value_of(events, baseline)
+
+
 class Saved:
     """A saved page, open in a browser without any server."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .conftest import Stage
-from .saved import events_of, value_of
+from .saved import beside_slow_decoding, events_of, value_of
 from .test_decode import open_stage
 from .test_shell import set_plan, strip_shows
 
@@ -117,14 +117,7 @@ def test_steps_of_a_plan_by_length_keep_the_focus(app, new_page):
 
 
 def test_replay_and_a_race_that_starts_over_keep_the_focus(app, open_saved):
-    events = events_of(app)
-    n = len(events[-1].tokens)
-    texts = [e.text for e in events if e.type == "commit"]
-    baseline = {
-        "type": "baseline", "identical": True, "identity": "", "text": "", "speedup": 0.5,
-        "plain_tps": 1.0, "plain": {"ms": [900.0] * n, "texts": texts},
-    }  # fmt: skip
-    page = open_saved(value_of(events, baseline), reduced_motion="no-preference").page
+    page = open_saved(beside_slow_decoding(events_of(app)), reduced_motion="no-preference").page
     page.focus("[data-tool=replay]")
     press(page, "Enter")
     page.wait_for_function("SelfSpec.trace.playing")

@@ -14,7 +14,7 @@ from bench.load_tabs import Tab, values_for
 from ui.limits import Limits
 from ui.session import Studio
 
-from .conftest import App, served, wait_until
+from .conftest import App, at_rest, served, wait_until
 
 SMALL = {
     "SELFSPEC_MAX_NEW_TOKENS": "40",
@@ -50,10 +50,7 @@ def small_server(hostile_model: Path) -> Iterator[App]:
 
 @pytest.fixture
 def small(small_server: App) -> Iterator[App]:
-    small_server.engine.pause = 0.0
-    yield small_server
-    small_server.engine.pause = 0.0
-    wait_until(lambda: small_server.studio.scheduler.idle, "the engine to be idle")
+    yield from at_rest(small_server)
 
 
 @pytest.fixture

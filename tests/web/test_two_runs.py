@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .saved import events_of, value_of
+from .saved import beside_slow_decoding, events_of, value_of
 from .test_decode import open_stage
 
 pytestmark = pytest.mark.browser
@@ -33,13 +33,7 @@ def test_the_race_runs_at_the_measured_pace_and_ends_in_what_was_measured(app, n
 
 def test_the_race_starts_pauses_and_replays(app, open_saved):
     events = events_of(app)
-    n = len(events[-1].tokens)
-    texts = [e.text for e in events if e.type == "commit"]
-    baseline = {
-        "type": "baseline", "identical": True, "identity": "", "text": "", "speedup": 0.5,
-        "plain_tps": 1.0, "plain": {"ms": [900.0] * n, "texts": texts},
-    }  # fmt: skip
-    saved = open_saved(value_of(events, baseline), reduced_motion="no-preference")
+    saved = open_saved(beside_slow_decoding(events), reduced_motion="no-preference")
     page = saved.page
     saved.tab("race")
     go = page.locator(".ss-race-go")
@@ -49,7 +43,7 @@ def test_the_race_starts_pauses_and_replays(app, open_saved):
     page.wait_for_function("document.querySelector('.ss-lane-plain .ss-lane-text').textContent")
     go.click()
     at = page.locator(".ss-clock").inner_text()
-    assert 0.9 <= float(at.split()[0]) < 0.9 * n
+    assert 0.9 <= float(at.split()[0]) < 0.9 * len(events[-1].tokens)
     page.wait_for_timeout(200)
     assert page.locator(".ss-clock").inner_text() == at
     assert go.inner_text() == "Go on"
