@@ -44,6 +44,17 @@ HOSTILE = [
 """Words of the tiny model's vocabulary (case 28)."""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test in a browser gets a second try.
+
+    Two workers, two browsers and their servers share two cores in CI: once in thousands of tests
+    something there takes a minute. The summary lists every second try, so that they are looked into.
+    """
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 @pytest.fixture(scope="session")
 def hostile_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a random Llama of 8 layers whose every fourth word is hostile."""
@@ -327,6 +338,10 @@ class Stage:
             "window.SelfSpec.trace.events.some(e => e.type === 'round')",
             arg=before,
         )
+
+    def says(self, sentence: str) -> None:
+        """Wait until a note says a sentence: a field that is left may begin a run of its own first."""
+        self.page.locator(".ss-notes", has_text=sentence).wait_for()
 
     def set_length(self, tokens: int) -> None:
         """Type a length into its number field, without re-running."""

@@ -331,7 +331,6 @@ def test_dark_theme_is_dark_and_the_switch_is_remembered(app, new_page):
     assert brightness(dark.page) < 150
     dark.page.get_by_role("button", name="Switch between light and dark").click()
     assert brightness(dark.page) > 600
-    dark.page.wait_for_load_state("networkidle")  # else the browser says what was broken off
     dark.page.reload()
     dark.page.wait_for_selector(".ss-model-name")
     assert brightness(dark.page) > 600
@@ -400,7 +399,7 @@ def test_a_bad_plan_is_answered_with_a_sentence_and_stays_typed(app, new_page, p
         "m => document.querySelector('.ss-layers .ss-error').textContent.includes(m)", arg=message
     )
     stage.done(before)
-    assert message in stage.page.locator(".ss-notes").inner_text()
+    stage.says(message)
     assert stage.page.input_value("#plan textarea, #plan input") == plan
     assert "Traceback" not in stage.page.content()
 
@@ -409,7 +408,7 @@ def test_an_empty_prompt_is_answered_with_a_sentence(app, new_page):
     stage = open_stage(new_page, app)
     stage.page.fill("#prompt textarea", "   ")
     stage.run()
-    assert "The prompt is empty" in stage.page.locator(".ss-notes").inner_text()
+    stage.says("The prompt is empty")
 
 
 def test_the_page_says_why_there_is_nothing_to_show(app, new_page):
@@ -417,10 +416,10 @@ def test_the_page_says_why_there_is_nothing_to_show(app, new_page):
     stage = open_stage(new_page, app)
     stage.page.locator("#preset label", has_text="none").click()
     stage.run()
-    assert "No layer is skipped" in stage.page.locator(".ss-notes").inner_text()
+    stage.says("No layer is skipped")
     stage.set_length(1)
     stage.run()
-    assert "leaves no room for a draft" in stage.page.locator(".ss-notes").inner_text()
+    stage.says("leaves no room for a draft")
 
 
 def test_lossy_rules_are_marked_and_warned_of(app, new_page):
@@ -431,4 +430,4 @@ def test_lossy_rules_are_marked_and_warned_of(app, new_page):
     stage.page.locator("#rule label", has_text="threshold (lossy)").click()
     stage.run()
     assert stage.event("start")["lossless"] is False
-    assert "lossy" in stage.page.locator(".ss-notes").inner_text()
+    stage.says("lossy")

@@ -104,7 +104,7 @@ def test_errors_are_said_in_the_page_s_language(app, new_page):
     page.fill("#plan textarea, #plan input", "3-4")
     page.fill("#prompt textarea", " ")
     stage.run()
-    assert "提示词是空的" in page.locator(".ss-notes").inner_text()
+    stage.says("提示词是空的")
 
 
 def test_the_browser_s_language_is_followed_and_the_chosen_one_remembered(app, new_page):
