@@ -23,6 +23,7 @@
     const wanted = ["dark", "light"].includes(asked) ? asked : remembered();
     setTheme(wanted ? wanted === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
   };
+  initialTheme(); // before Gradio, which has its own idea of it, is there
   const switchTheme = () => {
     const dark = !document.body.classList.contains("dark");
     setTheme(dark);
@@ -138,9 +139,14 @@
     return document.body.appendChild(dialog);
   }
 
+  // Stands above the recorded run until the header itself is there.
+  const before = document.querySelector(".ss-before");
+  if (before) words(before.querySelector(".ss-tagline"), "common.tagline");
+
   /** Build the header in its place and feed the model's status from the component's value. */
   SelfSpec.mountHeader = (element, props, watch) => {
     initialTheme();
+    before?.remove();
     SelfSpec.componentsAreThere();
     words(element.querySelector(".ss-tagline"), "common.tagline");
     const tools = element.querySelector(".ss-header-tools");

@@ -177,9 +177,10 @@
 
   SelfSpec.buildStage = build;
 
-  /** Play a recorded run while Gradio's own page is still being built. */
+  /** Play a recorded run while Gradio's own page is still being built, unless a link opens another panel. */
   SelfSpec.preview = (value) => {
-    if (stage) return;
+    const asked = new URLSearchParams(location.hash.slice(1)).get("panel") ?? "decode";
+    if (stage || asked !== "decode") return;
     preview = el("div", "ss-preview");
     stage = preview.appendChild(build());
     document.body.append(preview);

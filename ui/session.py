@@ -15,7 +15,7 @@ from selfspec_core.scheduler import NOTHING, Cancelled, Scheduler, Ticket
 
 from .errors import recognised, said
 from .explain import Message, model_name
-from .giving_way import give_way
+from .giving_way import Opening, give_way
 from .limits import Gate, LimitError, Limits, Visitor
 from .metrics import Metrics, Watch
 from .recorded import Recording
@@ -80,6 +80,7 @@ class Studio:
         }
         self._name = model
         self._loading: Ticket | None = None
+        self.opening = Opening()
         self._baselines: OrderedDict[Request, Baseline] = OrderedDict()
         self._runs = itertools.count(int(time.time() * 1000))
         self.when_loaded: list[Callable[[], None]] = []
@@ -344,7 +345,7 @@ class Studio:
 
     def _load(self) -> Iterator[None]:
         try:
-            engine = give_way(self._build)
+            engine = give_way(self._build, self.opening)
         except Exception as error:
             if not isinstance(error, ValueError | RuntimeError | OSError):
                 log.exception("loading %s failed", self._wanted["name"])
@@ -392,6 +393,7 @@ class Studio:
         return ModelStatus("ready", msg(key, **facts), failure=failure)
 
     def _report(self, progress: Progress) -> None:
+        self.opening.wait()
         what: Any = recognised(progress.message, "common.loading.") or progress.message
         if progress.seconds_left is not None and progress.seconds_left >= 1:
             what = msg("common.model.left", text=what, seconds=round(progress.seconds_left))

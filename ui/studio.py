@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from .api import add_endpoints
 from .compare_panel import build_compare
@@ -14,6 +15,7 @@ from .decode import build_decode
 from .decode_events import AT_ONCE
 from .errors import said
 from .feed import as_line
+from .front import Front
 from .layers_panel import build_layers
 from .learn_panel import build_coach, build_learn, connect_coach
 from .lesson_routes import lesson_routes
@@ -21,7 +23,7 @@ from .metrics import routes
 from .model_picker import build_model_picker, from_this_computer
 from .session import Studio
 from .signatures import keep_signatures
-from .theme import head, theme
+from .theme import markup, theme
 from .tune_panel import build_tune
 from .words import i18n, t, text
 
@@ -108,14 +110,21 @@ def build(studio: Studio) -> gr.Blocks:
 def launch_options(studio: Studio) -> dict[str, Any]:
     """What `launch` needs for this page."""
     recording = studio.recording
+    front = Middleware(
+        Front,
+        markup=markup(_HEADER, recording.value if recording else None),
+        opening=studio.opening.begins,
+    )
     return {
         "theme": theme(),
         "i18n": i18n(),
-        "head": head(recording.value if recording else None),
         "max_threads": 128,
         "state_session_capacity": 100,
         "mcp_server": True,
-        "app_kwargs": {"routes": [*routes(studio), *lesson_routes()]},
+        "app_kwargs": {
+            "routes": [*routes(studio), *lesson_routes()],
+            "middleware": [front],
+        },
         "run_history": False,
         "enable_monitoring": False,
         "ssr_mode": False,

@@ -101,10 +101,13 @@ def theme() -> gr.themes.Base:
     return base.set(**values, **dark)
 
 
-def head(recorded: str | None = None) -> str:
-    """The page's styles and scripts, inline: they are there before any component mounts.
+def markup(header: str, recorded: str | None = None) -> str:
+    """The page's styles and scripts, inline, for the end of its body.
+
+    They are there before Gradio's own, and the recorded run is seen while those are fetched.
 
     Args:
+        header: HTML that stands in for the page's header meanwhile.
         recorded: the value of a recorded run, which then plays at once.
     """
     styles = "".join(_inline("style", name) for name in STYLES)
@@ -117,10 +120,11 @@ def head(recorded: str | None = None) -> str:
     # The dictionary is in Gradio's own config (`words.i18n`), where assets/words.js finds it.
     said = json.dumps(setup, ensure_ascii=False).replace("<", "\\u003c")
     scripts = f"<script>window.SelfSpec = {said};</script>{scripts}"
+    page = f'{styles}<div class="ss-before">{header}</div>{scripts}'
     if recorded is None:
-        return styles + scripts
+        return page
     value = json.dumps(recorded).replace("<", "\\u003c")  # no "</script>" inside a script
-    return f"{styles}{scripts}<script>window.SelfSpec.preview({value})</script>"
+    return f"{page}<script>window.SelfSpec.preview({value})</script>"
 
 
 def gradio_core() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 
 import pytest
@@ -31,6 +32,36 @@ def test_a_recorded_run_plays_at_once_and_is_labelled(app_before_loading, browse
         assert f"k {read_recording().start.k}" in status
         assert re.search(r"\d{4}-\d{2}-\d{2}", status)
         assert page.locator(".ss-model").get_attribute("data-state") == "loading"
+    finally:
+        context.close()
+
+
+def test_a_recorded_run_is_seen_before_any_of_gradio_s_scripts_is_there(
+    app_before_loading, browser
+):
+    context = browser.new_context()
+    try:
+        page = context.new_page()
+        released = threading.Event()
+        waiting = []
+
+        def hold(route):
+            if released.is_set():
+                route.continue_()
+            else:
+                waiting.append(route)
+
+        page.route("**/assets/*.js", hold)
+        page.goto(app_before_loading.url, wait_until="commit")
+        page.wait_for_selector(".ss-preview .ss-tokens .ss-accepted", timeout=30_000)
+        assert page.locator(".ss-before .ss-brand").is_visible()
+        assert waiting
+        released.set()
+        for route in waiting:
+            route.continue_()
+        page.wait_for_selector("#run", state="attached", timeout=60_000)
+        page.wait_for_function("!document.querySelector('.ss-preview, .ss-before')")
+        assert page.locator(".ss-tokens").count() == 1
     finally:
         context.close()
 
