@@ -8,8 +8,9 @@
 // Numbers are rounded where the eager modules round (after a norm, a linear, each rotary product,
 // the attention, the activation), so that logits differ from eager ones by summation order only.
 //
-// Built by build.py with the compiler's own vector types: no instruction set is named but
-// AVX512-BF16, whose dot product of pairs is used where the compiler says that the CPU has it.
+// Built by build.py with the compiler's own vector types: no instruction set is named but AVX512,
+// where the compiler wouldn't find the best itself, and AVX512-BF16 for its dot product of pairs,
+// both only where the compiler says that the CPU has them.
 
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
@@ -23,7 +24,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#ifdef __AVX512BF16__
+#ifdef __AVX512F__
 #include <immintrin.h>
 #endif
 
@@ -63,9 +64,14 @@ inline void store(float& to, float value) { to = value; }
 
 // Sixteen numbers at once.
 inline Lanes load_lanes(const Half* at) {
+#ifdef __AVX512F__  // where the compiler would do it in halves
+  const __m256i narrow = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+  return (Lanes)_mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow), 16);
+#else
   Shorts narrow;
   std::memcpy(&narrow, at, sizeof narrow);
   return (Lanes)(__builtin_convertvector(narrow, Words) << 16);
+#endif
 }
 inline Lanes load_lanes(const float* at) {
   Lanes value;
@@ -227,20 +233,24 @@ struct Packed<float> {
   static void multiply(Lanes& sum, Weights w, const float* x) { sum += w * x[0]; }
 };
 
-// `R` rows of x times weights of `B` vectors of outputs.
+// `R` rows of x times weights of `B` vectors of outputs. Few instructions for each vector of
+// weights: the more of them fit into what the processor looks ahead, the sooner memory is asked.
 template <class T, int R, int B>
 inline void tile(const T* x, const T* w, int64_t k, const float* bias, T* y, int64_t n) {
   using P = Packed<T>;
   constexpr int STEP = LANES * P::PAIR;
   Lanes sums[R][B] = {};
-  for (int64_t at = 0; at < k; at += P::PAIR) {
+  const T* rows[R];
+  for (int r = 0; r < R; ++r) rows[r] = x + r * k;
+#pragma GCC unroll 2
+  for (int64_t at = 0; at < k; at += P::PAIR, w += B * STEP) {
     typename P::Weights weights[B];
 #pragma GCC unroll 4
-    for (int b = 0; b < B; ++b) weights[b] = P::read(w + (at / P::PAIR * B + b) * STEP);
+    for (int b = 0; b < B; ++b) weights[b] = P::read(w + b * STEP);
 #pragma GCC unroll 6
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
-      for (int b = 0; b < B; ++b) P::multiply(sums[r][b], weights[b], x + r * k + at);
+      for (int b = 0; b < B; ++b) P::multiply(sums[r][b], weights[b], rows[r] + at);
   }
   for (int r = 0; r < R; ++r)
     for (int b = 0; b < B; ++b) {
@@ -428,24 +438,35 @@ inline void turn(const T* keys, int64_t count, int64_t size, T* to) {
   }
 }
 
-// The scores of C queries (a size of them each) with `count` slots' turned keys.
+// The scores of C queries (a size of them each) with V vectors' worth of turned keys.
+template <class T, int C, int V>
+inline void score_vectors(const T* turned, const T* const* q, int64_t size, float scale,
+                          float* scores, int64_t stride) {
+  using P = Packed<T>;
+  Lanes sums[C][V] = {};
+  for (int64_t at = 0; at < size; at += P::PAIR) {
+    typename P::Weights weights[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) weights[v] = P::read(turned + (v * size + at) * LANES);
+#pragma GCC unroll 6
+    for (int c = 0; c < C; ++c)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) P::multiply(sums[c][v], weights[v], q[c] + at);
+  }
+  for (int c = 0; c < C; ++c)
+    for (int v = 0; v < V; ++v) store_lanes(scores + c * stride + v * LANES, sums[c][v] * scale);
+}
+
+// The scores of C queries with `count` slots' turned keys, in whole vectors: `scores` has room for
+// those of slots that aren't there.
 template <class T, int C>
 inline void score(const T* turned, int64_t count, const T* const* q, const Shape& s, float* scores,
                   int64_t stride) {
-  using P = Packed<T>;
-  for (int64_t t = 0; t < count; t += LANES) {
-    Lanes sums[C] = {};
-    for (int64_t at = 0; at < s.size; at += P::PAIR) {
-      const auto weights = P::read(turned + t * s.size + at * LANES);
-#pragma GCC unroll 6
-      for (int c = 0; c < C; ++c) P::multiply(sums[c], weights, q[c] + at);
-    }
-    const int64_t there = std::min<int64_t>(LANES, count - t);
-    for (int c = 0; c < C; ++c) {
-      const Lanes scaled = sums[c] * s.scale;
-      std::memcpy(scores + c * stride + t, &scaled, there * sizeof(float));
-    }
-  }
+  int64_t t = 0;
+  for (; t + LANES < count; t += 2 * LANES)
+    score_vectors<T, C, 2>(turned + t * s.size, q, s.size, s.scale, scores + t, stride);
+  if (t < count)
+    score_vectors<T, C, 1>(turned + t * s.size, q, s.size, s.scale, scores + t, stride);
 }
 
 struct Weighed {
@@ -584,11 +605,12 @@ void join(const Shares& shares, int64_t parts, int64_t row, int64_t head, T* mix
 }
 
 // `C` heads of one row, of one key/value head, over what the row sees of its text and then of its
-// own chain. `scores` has room for [C, slots], in whole vectors.
+// own chain. `scores` has room for [C, slots], in whole vectors and one more.
 template <class T, int C>
 void attend_apart(const T* q, const Stretch<T>& text, const Stretch<T>& own, const Shape& s,
                   T* turned, float* scores, T* mixed) {
   const int64_t count = text.count + own.count, seen = whole_vectors(count);
+  const int64_t stride = seen + LANES;  // the chain's last vector may begin anywhere
   const T* queries[C];
   for (int c = 0; c < C; ++c) queries[c] = q + c * s.size;
   float* at = scores;
@@ -596,15 +618,15 @@ void attend_apart(const T* q, const Stretch<T>& text, const Stretch<T>& own, con
     for (int64_t t = 0; t < slots->count; t += PART) {
       const int64_t some = std::min(PART, slots->count - t);
       turn(slots->keys + t * s.size, some, s.size, turned);
-      score<T, C>(turned, some, queries, s, at, seen);
+      score<T, C>(turned, some, queries, s, at, stride);
       at += some;
     }
   float totals[C];
-  for (int c = 0; c < C; ++c) totals[c] = weigh(scores + c * seen, 0, count, seen, s.softcap).total;
+  for (int c = 0; c < C; ++c) totals[c] = weigh(scores + c * stride, 0, count, seen, s.softcap).total;
   by_pieces(s.size, [&](auto vectors, int64_t i) {
     Lanes sums[C][PIECE] = {};
-    mix<T, C, vectors>(text.values + i, text.count, s, scores, seen, sums);
-    mix<T, C, vectors>(own.values + i, own.count, s, scores + text.count, seen, sums);
+    mix<T, C, vectors>(text.values + i, text.count, s, scores, stride, sums);
+    mix<T, C, vectors>(own.values + i, own.count, s, scores + text.count, stride, sums);
     for (int c = 0; c < C; ++c)
       for (int v = 0; v < vectors; ++v)
         store_lanes(mixed + c * s.size + i + v * LANES, sums[c][v] / totals[c]);
@@ -741,11 +763,14 @@ Tensor written(const Tensor& h, const Buffer<T>& mixed, const Tensor& out, const
 template <class T>
 void attend_rows(const T* projected, int64_t stride, int64_t rows, const T* k_cache,
                  const T* v_cache, const Shape& s, T* mixed) {
-  const int64_t queries = rows * (s.heads / s.groups), end = s.start + rows;
+  const int64_t per_group = s.heads / s.groups, queries = rows * per_group;
+  const int64_t end = s.start + rows;
   const int64_t first = s.window > 0 ? std::max<int64_t>(0, s.start + 1 - s.window) / PART : 0;
   const int64_t parts = (end + PART - 1) / PART - first;
   const Buffer<float> room = room_for<float>(parts * rows * s.heads * (s.size + LANES));
   const Shares shares{room.get(), rows, s.heads, s.size};
+  const auto left = std::make_unique<std::atomic<int64_t>[]>(s.groups);  // parts, of each group
+  for (int64_t group = 0; group < s.groups; ++group) left[group] = parts;
   share_out(s.groups * parts, [&] {
     fetch(projected, rows * stride);
     return [&, turned = room_for<T>(PART * s.size)](int64_t task, int64_t last) {
@@ -764,13 +789,13 @@ void attend_rows(const T* projected, int64_t stride, int64_t rows, const T* k_ca
             attend<T, some>(projected, stride, query, group, part, begin, count, turned.get(),
                             values, s, shares);
           });
+        if (--left[group] > 0) continue;  // whoever does a group's last part joins them
+        for (int64_t query = 0; query < queries; ++query) {
+          const int64_t row = query / per_group, head = group * per_group + query % per_group;
+          join(shares, parts, row, head, mixed + (row * s.heads + head) * s.size);
+        }
       }
     };
-  });
-  torch::stable::parallel_for(0, rows, 8, [&](int64_t row, int64_t last) {
-    for (; row < last; ++row)
-      for (int64_t head = 0; head < s.heads; ++head)
-        join(shares, parts, row, head, mixed + (row * s.heads + head) * s.size);
   });
 }
 
@@ -823,7 +848,7 @@ Tensor attention_apart_of(const Projection& p, const Tensor& keys, const Tensor&
   const int64_t per_group = s.heads / s.groups;
   const int64_t* text_of = static_cast<const int64_t*>(texts.data_ptr());
   const int64_t* begin_of = static_cast<const int64_t*>(begins.data_ptr());
-  const int64_t most = QUERIES * whole_vectors(s.capacity + room_of_own);
+  const int64_t most = QUERIES * (whole_vectors(s.capacity + room_of_own) + LANES);
   share_out(rows, [&] {
     return [&, scores = room_for<float>(most), turned = room_for<T>(PART * s.size)](
                int64_t r, int64_t end) {
