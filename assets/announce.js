@@ -48,6 +48,12 @@
     }
   }
 
+  /** Tell a sentence to people who listen. */
+  SelfSpec.hear = (text) => {
+    const region = document.querySelector(".ss-heard");
+    if (region) region.textContent = text;
+  };
+
   /** Begin to announce what the page's trace is told from now on. */
   SelfSpec.announce = () => SelfSpec.trace.subscribe(new Announcer());
 })();

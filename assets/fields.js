@@ -17,6 +17,22 @@
     true,
   );
 
+  // A slider's number may be typed as anything: Gradio lets go of it first and only then makes it
+  // fit, so that what was asked for was refused and what is shown was never run.
+  document.addEventListener(
+    "blur",
+    ({ target }) => {
+      if (!target.matches?.('input[type="number"][data-testid="number-input"]')) return;
+      const [low, high, step] = ["min", "max", "step"].map((name) => Number(target[name]));
+      const typed = Number(target.value || (entered?.target === target && entered.value) || low);
+      const fits = Math.min(Math.max(Number.isInteger(step) ? Math.round(typed) : typed, low), high);
+      if (target.value !== "" && fits === Number(target.value)) return;
+      target.value = String(fits);
+      target.dispatchEvent(new Event("input", { bubbles: true }));
+    },
+    true,
+  );
+
   // Each choice is a group of its own to the browser, so that arrow keys find no other.
   const NEXT = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
   document.addEventListener("keydown", (event) => {

@@ -49,6 +49,9 @@
     return group;
   }
 
+  const LINK_ICON =
+    '<svg viewBox="0 0 16 16" aria-hidden="true"><path d="M6.5 9.5a2.8 2.8 0 0 0 4 0l2.4-2.4a2.8 2.8 0 0 0-4-4L7.8 4.2M9.5 6.5a2.8 2.8 0 0 0-4 0L3.1 8.9a2.8 2.8 0 0 0 4 4l1.1-1.1"/></svg>';
+
   function tool(text, key, act) {
     const button = el("button", "ss-icon-button", text, { type: "button" });
     words(button, key, {}, "aria-label");
@@ -153,7 +156,11 @@
     const model = new Model(element.querySelector(".ss-header"));
     const dialog = shortcuts();
     const open = () => dialog.open || dialog.showModal();
-    tools.append(languages(), tool("?", "common.shortcuts", open), tool("◐", "common.theme", switchTheme));
+    // Decode's button is there in every panel, only not seen.
+    const link = tool("", "common.link", () => document.querySelector("#share")?.click());
+    link.classList.add("ss-link-button");
+    link.innerHTML = LINK_ICON;
+    tools.append(languages(), link, tool("?", "common.shortcuts", open), tool("◐", "common.theme", switchTheme));
     element.querySelector(".ss-header").append(model.problem);
     document.addEventListener("keydown", (event) => {
       const typing = event.target.closest?.("input:not([type=range], [type=checkbox], [type=radio]), textarea, [contenteditable]");

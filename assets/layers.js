@@ -146,12 +146,6 @@
     _key(event) {
       const at = this.cells.indexOf(event.target);
       if (at < 0) return;
-      if ((event.ctrlKey || event.metaKey) && ["z", "y"].includes(event.key.toLowerCase())) {
-        event.preventDefault();
-        const again = event.shiftKey || event.key.toLowerCase() === "y";
-        document.querySelector(again ? "#redo" : "#undo")?.click();
-        return;
-      }
       const to = {
         ArrowRight: at + 2, ArrowLeft: at - 2,
         ArrowDown: at - (at % 2) + 1, ArrowUp: at - (at % 2),

@@ -23,6 +23,16 @@
     true,
   );
 
+  // The plan's history, in every panel; a text field has its own.
+  const WRITTEN = "input:not([type=range], [type=checkbox], [type=radio], [type=file]), textarea, select, [contenteditable]";
+  document.addEventListener("keydown", (event) => {
+    const key = event.key.toLowerCase();
+    if (!(event.ctrlKey || event.metaKey) || event.altKey || !["z", "y"].includes(key)) return;
+    if (event.target.closest?.(WRITTEN) || document.querySelector("dialog[open]")) return;
+    event.preventDefault();
+    press(event.shiftKey || key === "y" ? "redo" : "undo");
+  });
+
   // Gradio's slider says "released" on pointerup only; arrow keys should count as well.
   const MOVES = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Home", "End", "PageUp", "PageDown"];
   let letGo = 0;

@@ -38,6 +38,7 @@
       this.texts = [];
       this.at = -1;
       this.typed = false;
+      this.entered = null; // what was finished with Enter last, though its field keeps the focus
       this.text = null; // what was clicked last
       this.writing = false; // it is on its way to the field
       this.accepted = null;
@@ -116,13 +117,19 @@
       if (text !== this.texts[this.at]) {
         const typing = Boolean(document.activeElement?.closest?.("#plan"));
         if (typing && this.typed && this.at > 0) this.at -= 1;
-        this.typed = typing;
+        this.typed = typing && text !== this.entered;
         this.texts.length = this.at + 1;
         this.texts.push(text);
         if (this.texts.length > LONGEST) this.texts.shift();
         this.at = this.texts.length - 1;
       }
       this.show();
+    }
+
+    /** A text is finished, whether it is shown already or not: what comes next stands beside it. */
+    enter(text) {
+      this.entered = text;
+      if (text === this.texts[this.at]) this.typed = false;
     }
 
     /** The plan before this one, or the same if there is none. */
@@ -159,4 +166,9 @@
   }
 
   SelfSpec.plans = new Plans();
+  document.addEventListener(
+    "keydown",
+    ({ key, target }) => key === "Enter" && target.closest?.("#plan") && SelfSpec.plans.enter(target.value),
+    true,
+  );
 })();

@@ -213,6 +213,12 @@
       this.trigger("take");
     }
 
+    /** Says which settings of the file weren't taken, having been changed meanwhile. */
+    left(names) {
+      this.value.kept = names;
+      this.show(this.value);
+    }
+
     show(value) {
       const notes = [];
       if (value.late) notes.push(["warn", t("import.late")]);
@@ -220,6 +226,7 @@
       if (value.answer && !value.late) {
         notes.push(["good", SelfSpec.say(value.answer)]);
         for (const note of value.answer.notes) notes.push(["warn", SelfSpec.say(note)]);
+        if (value.kept) notes.push(["warn", t("import.kept", { names: value.kept.map((name) => SelfSpec.t(`decode.${name.replace("draft_policy", "policy")}`)).join(", ") })]);
       }
       this.answer.replaceChildren(...notes.map(([tone, text]) => el("p", `ss-note ss-${tone}`, text)));
     }

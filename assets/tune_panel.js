@@ -101,10 +101,23 @@
   /** What was taken over last, for the controls of plan, k and the draft's temperature. */
   SelfSpec.tuneUsed = () => [used.plan, used.k ?? SAME, used.draft_temperature === undefined ? SAME : used.draft_temperature];
 
-  /** What a file gave, for the controls of the plan and of the settings that it may hold. */
-  SelfSpec.tuneBrought = (...names) => {
-    const { plan, settings } = SelfSpec.tuneShown.import.value;
-    return [plan, ...names.map((name) => (name in settings ? settings[name] : SAME))];
+  let bringing = {}; // settings as they were when a file was asked about
+
+  /** Called when a file is asked about, with the settings that it may hold. */
+  SelfSpec.tuneBringing = (names, values) => {
+    bringing = Object.fromEntries(names.map((name, i) => [name, values[i]]));
+    return [];
+  };
+
+  /** What a file gave, for the controls of the plan and of the settings that it may hold; what a
+      person has changed since is left as it is, and said. */
+  SelfSpec.tuneBrought = (names, values) => {
+    const { import: card } = SelfSpec.tuneShown;
+    const { plan, settings } = card.value;
+    const given = names.filter((name) => name in settings);
+    const kept = given.filter((name) => values[names.indexOf(name)] !== bringing[name] && values[names.indexOf(name)] !== settings[name]);
+    if (kept.length) card.left(kept);
+    return [plan, ...names.map((name) => (given.includes(name) && !kept.includes(name) ? settings[name] : SAME))];
   };
 
   /** A card: takes values, newest run only, and shows them again when the language changes. */

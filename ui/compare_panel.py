@@ -15,6 +15,7 @@ from .limits import visitor_of
 from .model_picker import from_this_computer
 from .session import Studio
 from .settings import SettingsError
+from .sliders import free_slider
 from .tune_feed import TuneFeed, text_of
 from .tune_wiring import (
     AT_ONCE,
@@ -124,7 +125,7 @@ def _build_choices(studio: Studio) -> list[Any]:
             elem_id="compare-lengths",
             min_width=240,
         )
-        examples = gr.Slider(
+        examples = free_slider(
             0,
             EXAMPLES_MOST,
             2,
@@ -141,7 +142,7 @@ def _build_choices(studio: Studio) -> list[Any]:
             elem_id="compare-own",
             min_width=200,
         )
-        repeats = gr.Slider(
+        repeats = free_slider(
             *REPEATS,
             1,
             step=1,

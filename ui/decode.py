@@ -15,6 +15,7 @@ from .examples import EXAMPLES
 from .more_settings import MoreSettings, build_more_settings
 from .plan_view import BY_LENGTH
 from .session import Studio
+from .sliders import free_slider
 from .words import t
 
 _STAGE = '<div class="ss-stage-host"></div>'
@@ -76,8 +77,8 @@ class Controls:
 
     @property
     def link(self) -> list[gr.components.Component]:
-        """What a link carries, in the order that `assets/links.js` knows."""
-        return [*self.settings[:8], *self.settings[-3:]]
+        """What a link carries, in the order that `assets/links.js` knows: all of it."""
+        return self.settings
 
 
 def build_decode(studio: Studio) -> DecodePanel:
@@ -179,16 +180,16 @@ def _how(studio: Studio) -> dict[str, Any]:
             info=t("decode.boundary_info"),
             elem_id="boundary",
         ),
-        "k": gr.Slider(
+        "k": free_slider(
             1,
-            studio.limits.max_k,
+            max(2, studio.limits.max_k),  # a slider has two ends
             min(studio.recording.start.k if studio.recording else 2, studio.limits.max_k),
             step=1,
             label=t("decode.k"),
             info=t("decode.k_info"),
             elem_id="k",
         ),
-        "temperature": gr.Slider(
+        "temperature": free_slider(
             0,
             2,
             0,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import gradio as gr
 
 from .limits import Limits
+from .sliders import free_slider
 from .words import t
 
 RULES = ("coupled", "rejection", "threshold", "typical")
@@ -42,9 +43,9 @@ class MoreSettings:
 
 def build_more_settings(limits: Limits) -> MoreSettings:
     """Build the controls inside the current Blocks, within what the operator allows."""
-    length = gr.Slider(
+    length = free_slider(
         1,
-        min(512, limits.max_new_tokens),
+        max(2, min(512, limits.max_new_tokens)),  # a slider has two ends
         min(96, limits.max_new_tokens),
         step=1,
         label=t("decode.length"),
@@ -79,7 +80,7 @@ def build_more_settings(limits: Limits) -> MoreSettings:
         )
         chat = gr.Checkbox(True, label=t("decode.chat"), info=t("decode.chat_info"), elem_id="chat")
         sliders = [
-            gr.Slider(
+            free_slider(
                 low,
                 high,
                 value,

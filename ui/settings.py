@@ -70,7 +70,7 @@ class Settings:
         limits.check_prompt(prompt)
         length = values.whole("length", self.max_new_tokens)
         limits.check_length(length)
-        k = _draft_length(self.k)
+        k = _draft_length(self.k, limits)
         if limits.max_k < MAX_K:
             limits.check_k(k)
         confidence = values.number("confidence", self.confidence)
@@ -106,9 +106,10 @@ class Settings:
         )
 
 
-def _draft_length(k: Any) -> int:
+def _draft_length(k: Any, limits: Limits) -> int:
     """A whole number of drafted tokens; whether it is one that is allowed, the core says."""
     try:
         return values.whole("k", k)
     except SettingsError:
-        raise SettingsError.of("limits.draft_length", most=MAX_K, value=shown(k)) from None
+        most = limits.max_k
+        raise SettingsError.of("limits.draft_length", most=most, value=shown(k)) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -93,9 +94,7 @@ def build(studio: Studio) -> gr.Blocks:
                 yield status
 
         quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        opened = demo.load(
-            None, panel.link, panel.link, js="(...v) => window.SelfSpec.readLink(...v)", **quiet
-        )
+        opened = demo.load(None, panel.link, panel.link, js=_reading_link(panel.link), **quiet)
         followed: dict[str, Any] = {"outputs": [header], **AT_ONCE}
         opened.then(follow, None, **followed).then(**panel.fit)
         refit.click(follow, None, **followed).then(**panel.fit)
@@ -130,6 +129,13 @@ def launch_options(studio: Studio) -> dict[str, Any]:
         "ssr_mode": False,
         "footer_links": ["api"],
     }
+
+
+def _reading_link(controls: list[gr.components.Component]) -> str:
+    """The script that sets the controls to what a link says, within what sliders here can hold."""
+    sliders = [[c.minimum, c.maximum] if isinstance(c, gr.Slider) else None for c in controls]
+    bounds = json.dumps(sliders)
+    return f"(...v) => (window.SelfSpec.linkBounds = {bounds}, window.SelfSpec.readLink(...v))"
 
 
 def _status(studio: Studio, *, failure: dict[str, Any] | None = None) -> str:

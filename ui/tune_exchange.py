@@ -15,7 +15,7 @@ from . import tune_plans
 from .session import NotLoaded
 from .tune_checkpoint import checkpoint_job
 from .tune_feed import TuneError, TuneFeed, said, text_of
-from .tune_files import exported, imported, refusals
+from .tune_files import SAMPLING, exported, imported, refusals
 from .tune_wiring import (
     AT_ONCE,
     Ground,
@@ -30,7 +30,10 @@ from .tune_wiring import (
 )
 from .words import t
 
-_IMPORTED = ("k", "temperature", "rule", "threshold", "confidence", "draft_temperature")
+_IMPORTED = (
+    "k", "temperature", "rule", "threshold", "draft_policy", "confidence", "draft_temperature",
+    *SAMPLING,
+)  # fmt: skip
 """Settings of Decode that a file may give beside the plan."""
 
 
@@ -97,20 +100,47 @@ def build_import(ground: Ground) -> None:
         data = event._data if isinstance(event._data, dict) else {}
         answer = {"run": ground.studio.next_run(), "act": _data(event, "act")}
         try:
-            found = imported(
-                ground.studio.ready(), data.get("text"), data.get("name"), data.get("key")
-            )
+            asked = data.get("text"), data.get("name"), data.get("key")
+            most = ground.studio.limits.max_k
+            found = imported(ground.studio.ready(), *asked, max_k=most)
         except (TuneError, NotLoaded) as error:
             return text_of({**answer, "state": "error", "error": said_of(error)})
-        given = {name: found.settings[name] for name in _IMPORTED if name in found.settings}
-        value = {"answer": found.answer, "plan": found.plan, "settings": given}
+        given, notes = fitting(
+            {name: found.settings[name] for name in _IMPORTED if name in found.settings},
+            {name: ground.control(name) for name in _IMPORTED},
+        )
+        told = {**found.answer, "notes": [*found.answer["notes"], *notes]}
+        value = {"answer": told, "plan": found.plan, "settings": given}
         return text_of({**answer, "state": "done", **value})
 
     # The browser takes it over unless the person has done something else to the plan since.
     controls = [ground.control(name) for name in _IMPORTED]
-    js = f"() => window.SelfSpec.tuneBrought(...{json.dumps(_IMPORTED)})"
+    # So with each setting: what was changed while the answer was on its way stays.
+    names = json.dumps(_IMPORTED)
+    asking = f"(...v) => window.SelfSpec.tuneBringing({names}, v)"
+    taking = f"(...v) => window.SelfSpec.tuneBrought({names}, v)"
+    shown.bring(None, controls, None, js=asking, **AT_ONCE)
     shown.bring(bring, None, [shown], queue=False, **AT_ONCE)
-    shown.take(None, None, [ground.shared.plan, *controls], js=js, **AT_ONCE)
+    shown.take(None, controls, [ground.shared.plan, *controls], js=taking, **AT_ONCE)
+
+
+def fitting(
+    settings: dict[str, Any], controls: dict[str, gr.components.Component]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The settings that their controls here can hold, and a note on each of the others.
+
+    A slider takes anything from a program, and then no run is possible any more.
+    """
+    given, notes = {}, []
+    for name, value in settings.items():
+        control = controls[name]
+        low, high = getattr(control, "minimum", None), getattr(control, "maximum", None)
+        if value is None or low is None or high is None or low <= value <= high:
+            given[name] = value
+            continue
+        label = said(f"decode.{name}")  # only sliders and numbers get here
+        notes.append(said("tune.import.range", name=label, value=value, low=low, high=high))
+    return given, notes
 
 
 def _offers(ground: Ground, text: Any, **more: Any) -> str:

@@ -7,10 +7,12 @@ the plan in it goes back.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from selfspec_core.plan import LengthSchedule, PlanError, SkipPlan
+from selfspec_core.policies import MAX_K
 
 from . import errors
 from .settings import Settings
@@ -37,6 +39,10 @@ FILES = {
 WHOLE_LAYERS, EARLY_EXIT = ("conflayers", CHECKPOINT), ("layerskip", "generation-config")
 MAX_CHARACTERS = 1 << 20
 _NAMED = 10  # plans of a table that are named in an answer
+SAMPLING = ("top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty")
+"""Settings beside the temperature that our own file may hold."""
+_PLAIN = Settings(prompt="")
+_TOO_LONG = re.compile(r"its (?P<name>\w+) is (?P<k>.+); here k is at most \d+, so choose one")
 
 
 @dataclass(frozen=True)
@@ -93,16 +99,7 @@ def plan_file(engine: Engine, settings: Settings) -> PlanFile:
     plan = read_plan(settings.plan, engine.n_layers)
     try:
         request = replace(settings, prompt=settings.prompt or "-").request(engine.n_layers)
-        return PlanFile.of(
-            engine.loaded.info,
-            plan,
-            k=request.k,
-            rule=request.rule,
-            threshold=request.threshold if request.rule == "threshold" else None,
-            confidence=request.confidence,
-            temperature=request.sampling.temperature,
-            draft_temperature=request.draft_temperature,
-        )
+        return PlanFile.of_request(engine.loaded.info, replace(request, plan=plan))
     except (PlanFileError, ValueError) as error:
         raise TuneError("tune.error.text", text=errors.said(error)) from None
 
@@ -182,7 +179,9 @@ def _is_of(taken: Any, file: PlanFile) -> bool:
 # -- import ---------------------------------------------------------------------------------------
 
 
-def imported(engine: Engine, text: Any, name: Any = "", key: Any = None) -> Imported:
+def imported(
+    engine: Engine, text: Any, name: Any = "", key: Any = None, *, max_k: int = MAX_K
+) -> Imported:
     """Read a file of any known format.
 
     Args:
@@ -190,6 +189,7 @@ def imported(engine: Engine, text: Any, name: Any = "", key: Any = None) -> Impo
         text: the file's.
         name: the file's, for the answer.
         key: which plan of a table of several.
+        max_k: longest draft that this server allows, which answers name.
 
     Raises:
         TuneError: it can't be read, or doesn't fit this model; says which.
@@ -209,8 +209,9 @@ def imported(engine: Engine, text: Any, name: Any = "", key: Any = None) -> Impo
     except PlanFileError as error:
         raise TuneError("tune.import.broken", text=errors.said(error)) from None
     if isinstance(data, dict) and "schema" in data:
-        return _ours(engine, stripped, shown)
-    return _foreign(engine, stripped, data, shown, key if isinstance(key, str) and key else None)
+        return _ours(engine, stripped, shown, max_k)
+    wanted = key if isinstance(key, str) and key else None
+    return _foreign(engine, stripped, data, shown, wanted, max_k)
 
 
 def _notation(engine: Engine, text: str, name: str) -> Imported:
@@ -224,13 +225,15 @@ def _notation(engine: Engine, text: str, name: str) -> Imported:
     return Imported(str(plan), {}, _answer("notation", plan, name, []))
 
 
-def _ours(engine: Engine, text: str, name: str) -> Imported:
+def _ours(engine: Engine, text: str, name: str, max_k: int) -> Imported:
     from selfspec_core.plan_files import PlanFile, PlanFileError
 
+    where = name or "the file"
     try:
-        file = PlanFile.from_json(text, where=name or "the file")
+        file = PlanFile.from_json(text, where=where)
     except PlanFileError as error:
-        raise TuneError("tune.import.refused", text=errors.said(error)) from None
+        why = errors.said(str(error).removeprefix(f"{where}: "))
+        raise TuneError("tune.import.refused", text=_within(why, max_k)) from None
     info = engine.loaded.info
     if file.n_layers != info.n_layers:
         raise TuneError(
@@ -244,7 +247,9 @@ def _ours(engine: Engine, text: str, name: str) -> Imported:
         "rule": file.rule,
         "temperature": file.temperature,
         "confidence": file.confidence or 0.0,
+        "draft_policy": file.policy or ("fixed" if file.confidence is None else "confidence"),
         "draft_temperature": file.draft_temperature,
+        **{name: file.sampling.get(name, getattr(_PLAIN, name)) for name in SAMPLING},
     }
     if file.threshold is not None:
         settings["threshold"] = file.threshold
@@ -258,7 +263,23 @@ def _ours(engine: Engine, text: str, name: str) -> Imported:
     return Imported(str(file.plan), settings, _answer("ours", file.plan, name, notes))
 
 
-def _foreign(engine: Engine, text: str, data: Any, name: str, key: str | None) -> Imported:
+def _within(message: dict[str, Any], max_k: int) -> dict[str, Any]:
+    """A refusal of k with this server's limit in it, where it names the program's own."""
+    if message["key"] != "errors.k":
+        return message
+    return {**message, "args": {**message["args"], "most": max_k}}
+
+
+def _note(text: str, max_k: int) -> dict[str, Any]:
+    """What the core says of a file of another project."""
+    if found := _TOO_LONG.fullmatch(text):
+        return said("tune.import.k_most", **found.groupdict(), most=max_k)
+    return said("tune.error.text", text=errors.said(text))
+
+
+def _foreign(
+    engine: Engine, text: str, data: Any, name: str, key: str | None, max_k: int
+) -> Imported:
     from selfspec_core.bounded_json import PlanFileError
     from selfspec_core.plan_formats import FORMATS, parse_foreign
 
@@ -268,7 +289,7 @@ def _foreign(engine: Engine, text: str, data: Any, name: str, key: str | None) -
     if key is None and "key" in found.holds and isinstance(data, dict) and len(data) > 1:
         names = [str(entry)[:40] for entry in list(data)[:_NAMED]]
         raise TuneError("tune.import.several", count=len(data), names=", ".join(names))
-    if isinstance(data, list) and len(data) != 2 * engine.n_layers and len(data) % 2 == 0:
+    if isinstance(data, list) and len(data) not in (0, 2 * engine.n_layers) and len(data) % 2 == 0:
         raise TuneError(
             "tune.import.layers", file=len(data) // 2, here=engine.n_layers, model=found.title
         )
@@ -278,7 +299,7 @@ def _foreign(engine: Engine, text: str, data: Any, name: str, key: str | None) -
         foreign = parse_foreign(text, engine.n_layers, format=found.name, key=key)
     except (PlanFileError, PlanError) as error:
         raise TuneError("tune.import.refused", text=errors.said(error)) from None
-    notes = [said("tune.error.text", text=errors.said(note)) for note in foreign.notes]
+    notes = [_note(note, max_k) for note in foreign.notes]
     notes.append(said("tune.import.no_model", layers=engine.n_layers))
     settings: dict[str, Any] = {}
     if foreign.k:

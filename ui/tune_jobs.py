@@ -16,7 +16,7 @@ from selfspec_core.plan import SkipPlan
 from . import tune_plans
 from .session import Studio
 from .tune_feed import Patch, Progress, TuneError, rounded, said
-from .tune_subject import MOST, Asked, Cancelled, Subject, Subjects, confirmed
+from .tune_subject import Asked, Cancelled, Subject, Subjects, confirmed
 
 if TYPE_CHECKING:
     from analysis.table import Array
@@ -174,9 +174,10 @@ class Jobs:
             yield from self._measured(subject, plan, by_k, by_share, cancelled)
 
     def _by_k(self, subject: Subject, plan: SkipPlan) -> list[dict[str, Any]]:
-        table = subject.predictor.table(plan, depth=MOST)
+        most = subject.objective.most
+        table = subject.predictor.table(plan, depth=most)
         rows = []
-        for k in range(1, MOST + 1):
+        for k in range(1, most + 1):
             walked = table.walk(k)
             speed = subject.costs.speed(plan, k, walked, subject.objective.slots)
             rows.append(

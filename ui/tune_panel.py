@@ -9,6 +9,7 @@ import gradio as gr
 
 from .decode import DecodePanel
 from .session import Studio
+from .sliders import free_slider
 from .tune_exchange import build_export, build_import
 from .tune_jobs import METHODS, MIDDLE, Jobs
 from .tune_pace import build_policies, build_schedule
@@ -50,7 +51,7 @@ def _build_ground(studio: Studio, shared: DecodePanel) -> Ground:
     """What everything is measured on, folded away: the defaults are good."""
     with gr.Accordion(t("tune.ground.title"), open=False, elem_classes="ss-card ss-tune-ground"):
         with gr.Row():
-            texts = gr.Slider(
+            texts = free_slider(
                 *TEXTS,
                 6,
                 step=1,
@@ -59,7 +60,7 @@ def _build_ground(studio: Studio, shared: DecodePanel) -> Ground:
                 elem_id="tune-texts",
                 min_width=200,
             )
-            tokens = gr.Slider(
+            tokens = free_slider(
                 *TOKENS,
                 48,
                 step=8,
@@ -98,7 +99,7 @@ def _build_ground(studio: Studio, shared: DecodePanel) -> Ground:
 def _build_suggestion(ground: Ground) -> None:
     view("suggest-head")
     ground.method.render()
-    percent = gr.Slider(
+    percent = free_slider(
         *SHARES,
         30,
         step=1,

@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from .sliders import free_slider
 from .tune_searching import STRATEGIES, Search, search_job
 from .tune_subject import SECONDS, whole
 from .tune_wiring import AT_ONCE, Ground, Job, asked_of, stop_card, use_on, view, work
@@ -25,7 +26,7 @@ def build_search(ground: Ground) -> None:
             elem_id="tune-strategy",
             min_width=220,
         )
-        budget = gr.Slider(
+        budget = free_slider(
             *SECONDS,
             60,
             step=5,

@@ -159,7 +159,7 @@ class Subject:
 
         few = max(1, len(self.reference.texts) // 4)
         screen = Predictor(self.engine, self.reference.first(few), self.request)
-        return Objective(self.predictor, self.costs, screen=screen, most=MOST)
+        return Objective(self.predictor, self.costs, screen=screen, most=self.objective.most)
 
 
 class Subjects:
@@ -212,7 +212,7 @@ class Subjects:
             reference=reference,
             predictor=predictor,
             costs=costs,
-            objective=Objective(predictor, costs, most=MOST),
+            objective=Objective(predictor, costs, most=min(MOST, self._studio.limits.max_k)),
         )
         self._keep(self._subjects, key, engine, made, _SUBJECTS_KEPT)
         return made

@@ -195,3 +195,25 @@ def test_calls_through_mcp_count_together():
 
 def test_a_session_of_any_length_takes_no_room():
     assert len(visitor_of(asks("s" * 1_000_000)).session) <= 64
+
+
+def test_a_draft_length_that_is_no_number_is_answered_with_this_server_s_limit():
+    with pytest.raises(ValueError, match=r"from 0 to 4, got 2\.5"):
+        Settings(prompt="hi", plan="none", k=2.5).request(8, Limits(max_k=4))
+
+
+@pytest.mark.parametrize("least", ["max_k", "max_new_tokens"])
+def test_a_page_can_be_built_for_the_smallest_limits(least):
+    import gradio as gr
+
+    from ui.decode import build_decode
+    from ui.session import Studio
+
+    studio = Studio("none", limits=Limits(**{least: 1}))
+    try:
+        with gr.Blocks():
+            panel = build_decode(studio)
+    finally:
+        studio.close()
+    k, length = panel.settings[2], panel.settings[6]
+    assert (k if least == "max_k" else length).value == 1

@@ -24,7 +24,7 @@ from ui.tune_feed import Patch, Progress, TuneError, TuneFeed
 from ui.tune_jobs import METHODS
 from ui.tune_searching import STRATEGIES
 from ui.tune_subject import Asked, example_prompts
-from ui.words import WORDS
+from ui.words import WORDS, say
 
 LAYERS = 8
 
@@ -243,6 +243,7 @@ PLAN_FILE = {"schema": 1, "plan": "3-4", "n_layers": LAYERS, "k": 2, "model": "t
         ("word " * 2000, "tune.import.unknown"),
         ("{}", "tune.import.unknown"),
         ('{"a": 1}', "tune.import.unknown"),
+        ("[]", "tune.import.refused"),
         ("[1, 0, 1]", "tune.import.refused"),
         (json.dumps([0, 1] * 12), "tune.import.layers"),
         (json.dumps([2] * 16), "tune.import.refused"),
@@ -367,3 +368,34 @@ def test_strategies_and_methods_are_those_of_the_analyzer():
 
     assert strategies == STRATEGIES
     assert set(METHODS) - {"middle"} <= set(methods)
+
+
+# -- what this server allows ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["fixed", "confidence", "adaptive", "auto"])
+def test_our_own_file_holds_policy_and_sampling(engine, policy):
+    settings = Settings(
+        prompt="hi", plan="5-7", k=3, draft_policy=policy, temperature=0.5, top_k=40, top_p=0.9
+    )
+    _, text, _ = tune_files.exported(engine, Asked(settings=settings), "plan")
+    back = tune_files.imported(engine, text).settings
+    assert back["draft_policy"] == policy
+    assert (back["top_k"], back["top_p"], back["min_p"]) == (40, 0.9, 0.0)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [PLAN_FILE | {"k": 40}, {"exit_layer": 5, "num_speculations": 40}],
+)
+def test_a_draft_too_long_is_answered_with_this_server_s_limit(engine, file):
+    try:
+        found = tune_files.imported(engine, json.dumps(file), max_k=4)
+    except TuneError as error:
+        told = str(error)
+    else:
+        assert "k" not in found.settings
+        told = " ".join(say(note) for note in found.answer["notes"])
+    assert "40" in told
+    assert "16" not in told
+    assert "at most 4" in told or "0–4" in told

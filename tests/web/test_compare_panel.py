@@ -152,3 +152,21 @@ def test_axe_finds_nothing_serious_and_nothing_scrolls_sideways(compare, theme, 
         assert english(page) == []
     assert serious(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("width", [1100, 1280, 1500])
+def test_a_glossary_mark_stands_beside_its_word(compare, width):
+    page = compare(viewport={"width": width, "height": 900})
+    page.click("#compare-go")
+    page.wait_for_selector(".ss-compare-grid thead .ss-term-mark")
+    lower = page.evaluate(
+        """() => [...document.querySelectorAll('.ss-compare-grid thead .ss-term-mark')].filter(mark => {
+          const text = document.createRange();
+          text.selectNodeContents(mark.previousSibling);
+          const last = [...text.getClientRects()].at(-1);
+          return mark.getBoundingClientRect().top >= last.bottom - 2;
+        }).map(mark => mark.parentNode.textContent)"""
+    )
+    assert lower == []
+    page.locator(".ss-compare .ss-tune-job button").click()
+    page.wait_for_selector('.ss-compare .ss-tune-job[data-state="stopped"]')

@@ -28,7 +28,8 @@ READ_EVERY = 6  # the controls are set by every so many links, which opens panel
 SLOWEST_MS = 5000.0  # for one file of a few kilobytes, on a busy machine
 NAMES = (
     "prompt", "plan", "k", "temperature", "rule", "seed", "length", "chat", "policy", "verify",
-    "drafttemp", "panel", "lang", "lesson", "step", "model",
+    "drafttemp", "threshold", "topk", "topp", "minp", "repetition", "presence", "confidence", "stop",
+    "panel", "lang", "lesson", "step", "model",
 )  # fmt: skip
 MEMBERS = ("__proto__", "constructor", "toString", "hasOwnProperty", "valueOf", "prototype")
 TEXTS = (
@@ -76,7 +77,10 @@ ALLOWED = """found => {
     prompt: v => typeof v === 'string' && v.length <= 20000,
     plan: v => typeof v === 'string' && !/[<>"'`$\\\\{]/.test(v),
     k: v => whole(v, 1, 16), temperature: v => number(v, 0, 2), seed: v => Number.isSafeInteger(v) || Math.abs(v) === 2 ** 53,
-    length: v => whole(v, 1, 4096), chat: v => typeof v === 'boolean', drafttemp: v => number(v, 0, 10),
+    length: v => whole(v, 1, 4096), chat: v => typeof v === 'boolean',
+    threshold: v => number(v, 0, 1), topk: v => whole(v, 0, 200), topp: v => number(v, 0.05, 1),
+    minp: v => number(v, 0, 0.95), repetition: v => number(v, 0.5, 2), presence: v => number(v, -2, 2),
+    confidence: v => number(v, 0, 1), stop: v => typeof v === 'string' && v.length <= 2000, drafttemp: v => number(v, 0, 10),
     rule: v => ['coupled', 'rejection', 'threshold', 'typical'].includes(v),
     policy: v => ['fixed', 'confidence', 'adaptive', 'auto'].includes(v),
     verify: v => ['start', 'first_skipped'].includes(v),
@@ -97,14 +101,14 @@ def test_a_hostile_link_sets_nothing_but_what_its_controls_allow(app, new_page):
     page = stage.page
     wrong = page.evaluate(
         f"""async ([links, every]) => {{
-          const wrong = [], allowed = {ALLOWED}, settings = Array.from({{length: 11}}, (_, i) => `own${{i}}`);
+          const wrong = [], allowed = {ALLOWED}, settings = Array.from({{length: 19}}, (_, i) => `own${{i}}`);
           for (const [i, text] of links.entries()) {{
             history.replaceState(null, '', text);
             dispatchEvent(new HashChangeEvent('hashchange'));
             for (const [name, value] of allowed(SelfSpec.link())) wrong.push([text.slice(0, 200), name, String(value)]);
             if (i % every) continue;
             const read = SelfSpec.readLink(...settings);
-            const names = ['prompt', 'plan', 'k', 'temperature', 'rule', 'seed', 'length', 'chat', 'policy', 'verify', 'drafttemp'];
+            const names = ['prompt', 'plan', 'k', 'temperature', 'rule', 'seed', 'length', 'chat', 'threshold', 'topk', 'topp', 'minp', 'repetition', 'presence', 'confidence', 'stop', 'policy', 'verify', 'drafttemp'];
             read.forEach((value, i) => {{
               if (value === settings[i]) return;
               for (const entry of allowed({{[names[i]]: value}})) wrong.push([text.slice(0, 200), ...entry.map(String)]);

@@ -169,3 +169,25 @@ def test_space_explains_a_word_again_and_scrolls_nothing(app, new_page):
     page.locator(".ss-inspector").wait_for()
     page.wait_for_timeout(200)
     assert page.evaluate("scrollY") == before
+
+
+def test_a_number_that_no_slider_can_hold_runs_with_the_nearest_that_it_can(app, new_page):
+    stage = open_stage(new_page, app)
+    page = stage.page
+    field = page.locator("#k input[type=number]")
+    for typed, shown in (("1e9", "16"), ("0", "1"), ("4.4", "4")):
+        before = stage.run_number()
+        field.fill(typed)
+        field.blur()
+        stage.done(before)
+        assert field.input_value() == shown
+        assert stage.event("start")["k"] == int(shown)
+    # An empty one is as it was.
+    before = stage.run_number()
+    field.focus()
+    field.fill("")
+    field.blur()
+    page.wait_for_timeout(500)
+    assert field.input_value() == "4"
+    assert stage.run_number() == before
+    assert page.locator(".toast-body").all_inner_texts() == []

@@ -58,6 +58,40 @@ def test_the_plan_is_undone_and_done_again(app, new_page):
     strip_shows(stage, "3-4,a5")
 
 
+def test_plans_entered_one_after_the_other_are_undone_one_by_one_in_every_panel(app, new_page):
+    stage = open_stage(new_page, app)
+    page = stage.page
+    page.uncheck("#auto input")
+    for plan in ("a2", "m3", "a4"):
+        set_plan(stage, plan)  # the field keeps the focus
+        page.wait_for_function("plan => SelfSpec.plans.texts.at(-1) === plan", arg=plan)
+    now = lambda: page.evaluate("SelfSpec.plans.now()")  # noqa: E731
+    page.click("#undo")
+    strip_shows(stage, "m3")
+    page.locator("[role=tab]").nth(2).click()
+    page.keyboard.press("Control+z")
+    wait_until(lambda: now() == "a2", "the first plan", page=page)
+    page.keyboard.press("Control+Shift+z")
+    page.keyboard.press("Control+y")
+    wait_until(lambda: now() == "a4", "the last plan", page=page)
+    # A text field has a history of its own.
+    page.wait_for_selector(".ss-tune-import textarea")
+    page.focus(".ss-tune-import textarea")
+    page.keyboard.press("Control+z")
+    page.wait_for_timeout(300)
+    assert now() == "a4"
+
+
+def test_the_header_fits_a_phone(app, new_page):
+    for width in (375, 330):
+        page = new_page(app.url, viewport={"width": width, "height": 700})
+        page.wait_for_selector(".ss-header-tools .ss-link-button")
+        ends = page.evaluate(
+            "[...document.querySelectorAll('.ss-header-tools button')].map(b => b.getBoundingClientRect().right)"
+        )
+        assert max(ends) <= width - 8
+
+
 def test_shift_takes_a_range_by_mouse_and_by_keyboard(app, new_page):
     stage = open_stage(new_page, app)
     page = stage.page
@@ -213,3 +247,42 @@ def test_a_live_run_is_announced_and_a_recorded_one_is_not(app, new_page):
     stage.run()
     stage.page.wait_for_function("document.querySelector('.ss-heard').textContent !== ''")
     assert re.match(r"Round \d+: \d+ of \d+ kept\. ", heard.text_content())
+
+
+def test_a_link_carries_sampling_where_it_is_not_the_page_s_first(app, new_page):
+    link = f"{app.url}/#rule=threshold&threshold=0.25&topk=40&repetition=1.3&stop=fox%0Aruns&confidence=0.35"
+    stage = Stage(new_page(link))
+    page = stage.page
+    page.wait_for_selector('.ss-model[data-state="ready"]')
+    page.locator("#more").get_by_role("button").first.click()
+    for name, value in (("threshold", "0.25"), ("top-k", "40"), ("repetition-penalty", "1.3")):
+        page.wait_for_function(
+            "([id, value]) => document.querySelector(`#${id} input`).value === value",
+            arg=[name, value],
+        )
+    page.click("#share")
+    page.wait_for_function("location.hash.includes('panel=')")
+    given = page.evaluate("Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
+    wanted = {"threshold": "0.25", "topk": "40", "repetition": "1.3", "stop": "fox\nruns"}
+    assert wanted.items() <= given.items()
+    assert given["confidence"] == "0.35"
+    assert not {"topp", "minp", "presence"} & set(given)
+
+
+def test_a_link_beyond_this_server_s_sliders_still_runs(app, new_page):
+    stage = Stage(new_page(f"{app.url}/#prompt=a+fox&k=40&length=1000"))
+    page = stage.page
+    page.wait_for_selector('.ss-model[data-state="ready"]')
+    page.wait_for_function("document.querySelector('#length input[type=number]').value === '512'")
+    assert page.input_value("#k input[type=number]") == "16"
+    stage.set_length(6)
+    stage.run()
+    assert stage.event("start")["k"] == 16
+
+
+def test_a_link_can_be_copied_in_every_panel(app, new_page):
+    page = open_stage(new_page, app).page
+    page.locator("[role=tab]").nth(3).click()
+    page.wait_for_selector("#compare-go")
+    page.get_by_role("button", name="Copy a link to this page").click()
+    page.wait_for_function("location.hash.includes('panel=compare')")

@@ -60,6 +60,13 @@ def ended(page, card: str) -> None:
     )
 
 
+def run_only_when_told(page) -> None:
+    """Take the mark away from Decode's "Re-run on change"."""
+    page.locator("[role=tab]").first.click()
+    page.uncheck("#auto input")
+    on_tune(page)
+
+
 def point_at(page, plot, number: int) -> str:
     """Move the pointer to a mark of a chart; what is said there, as the mark's label would."""
     shape = plot.locator("g[role=button] .ss-tune-shape")
@@ -552,3 +559,67 @@ def test_a_click_on_the_strip_outlives_the_late_answer_to_an_import(tune):
     note.wait_for()
     assert "not taken over" in note.inner_text()
     assert plan_of(page) == clicked != "4-5"
+
+
+def test_what_is_changed_while_a_file_is_read_stays_and_is_named(tune):
+    page = tune()
+    run_only_when_told(page)
+    held = []
+    late = True
+    page.route(
+        "**/gradio_api/run/**", lambda route: held.append(route) if late else route.continue_()
+    )
+    file = {
+        "schema": 1,
+        "plan": "4-5",
+        "n_layers": LAYERS,
+        "k": 2,
+        "model": "t",
+        "temperature": 0.6,
+    }
+    page.fill(".ss-tune-import textarea", json.dumps(file | {"draft_temperature": 0.4}))
+    page.locator(".ss-tune-import button").click()
+    wait_until(lambda: held, "the file's question", page=page)
+    late = False
+    page.locator("[role=tab]").first.click()
+    for name, value in (("k", "7"), ("temperature", "1.1")):
+        page.fill(f"#{name} input[type=number]", value)
+        page.locator(f"#{name} input[type=number]").blur()
+    for route in held:
+        route.continue_()
+    wait_for_plan(page, "4-5")
+    page.locator("#more").get_by_role("button").first.click()
+    page.wait_for_function("document.querySelector('#draft-temperature input').value === '0.4'")
+    assert page.input_value("#k input[type=number]") == "7"
+    assert page.input_value("#temperature input[type=number]") == "1.1"
+    on_tune(page)
+    kept = page.locator(".ss-tune-import .ss-warn", has_text="Changed by you")
+    assert "Draft length k, Temperature." in kept.inner_text()
+    # Read again, nothing having been changed meanwhile, all of it comes.
+    bring(page, json.dumps(file))
+    page.wait_for_function("document.querySelector('#k input[type=number]').value === '2'")
+    page.wait_for_function("document.querySelector('#temperature input').value === '0.6'")
+
+
+def test_our_own_file_brings_policy_and_sampling_and_says_what_does_not_fit(tune):
+    page = tune()
+    run_only_when_told(page)
+    page.evaluate("document.querySelector('#more button').click()")
+    file = {
+        "schema": 1, "plan": "3", "n_layers": LAYERS, "k": 3, "model": "t", "policy": "adaptive",
+        "confidence": 0.5, "temperature": 5, "sampling": {"top_k": 40, "min_p": 0.1},
+    }  # fmt: skip
+    bring(page, json.dumps(file))
+    wait_for_plan(page, "3")
+    said = page.locator(".ss-tune-import .ss-notes").inner_text()
+    assert "Temperature is 5 in the file; here it can be 0 to 2" in said
+    page.wait_for_function("document.querySelector('#top-k input').value === '40'")
+    assert page.locator("#policy input:checked").get_attribute("value") == "adaptive"
+    assert page.input_value("#min-p input[type=number]") == "0.1"
+    assert page.input_value("#temperature input[type=number]") == "0"
+    page.wait_for_selector('.ss-tune-export .ss-tune-plan:text-is("3")', state="attached")
+    with page.expect_download() as downloading:
+        page.click(".ss-tune-export button[data-format=plan]:enabled")
+    back = json.loads(Path(downloading.value.path()).read_text(encoding="utf-8"))
+    assert (back["policy"], back["confidence"]) == ("adaptive", 0.5)
+    assert back["sampling"] == {"top_k": 40, "min_p": 0.1}
