@@ -29,6 +29,7 @@ from .systems import (
     SYSTEMS,
     System,
     draft_alone,
+    never,
     ours,
     transformers_generate,
 )
@@ -79,6 +80,7 @@ class Lineup:
         assistant: → the model that transformers drafts with; None is the exported draft.
         end_ids: tokens that end a text, for llama.cpp.
         context: most tokens of prompt and text together, for llama.cpp.
+        cancelled: asked while a text is written, which ends where it says so.
     """
 
     def __init__(
@@ -91,9 +93,11 @@ class Lineup:
         assistant: Callable[[], Any] | None = None,
         end_ids: Sequence[int] = (),
         context: int = 2048,
+        cancelled: Callable[[], bool] = never,
     ) -> None:
         self.setup, self._end_ids, self._context = setup, end_ids, context
         self._make_engine, self._make_theirs, self._find_gguf = engine, theirs, gguf
+        self._cancelled = cancelled
         self._make_assistant = assistant or self._assistant
         self.assistant: Any = None
         """The model that transformers drafts with, once it is made."""
@@ -122,7 +126,7 @@ class Lineup:
         """
         setup = self.setup
         if name == PLAIN:
-            return ours(self.engine, window=rows)
+            return ours(self.engine, window=rows, cancelled=self._cancelled)
         if name == SELFSPEC:
             return ours(
                 self.engine,
@@ -131,16 +135,20 @@ class Lineup:
                 confidence=setup.confidence,
                 policy=setup.policy,
                 verify_from=setup.verify_from,
+                cancelled=self._cancelled,
             )
         if name == DRAFT_ALONE:
-            return draft_alone(self.engine, self.plan_alone(), window=rows)
+            small = self.plan_alone()
+            return draft_alone(self.engine, small, window=rows, cancelled=self._cancelled)
         if name == LLAMA_CPP:
             gguf = self._find_gguf()
             self._note(f"llama-cpp runs {gguf.name} with its own weights, whatever the dtype here")
-            return llama_cpp(gguf, self._end_ids, context=min(4096, self._context))
+            context = min(4096, self._context)
+            return llama_cpp(gguf, self._end_ids, context=context, cancelled=self._cancelled)
         if name not in SYSTEMS:
             raise ValueError(f"unknown system {name!r}: choose of {', '.join(SYSTEMS)}")
-        return transformers_generate(self.theirs, **self._options(name))
+        options = self._options(name)
+        return transformers_generate(self.theirs, cancelled=self._cancelled, **options)
 
     def plan_alone(self) -> SkipPlan:
         """The plan of the small model alone: ours, or a schedule's first."""

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from selfspec_core import builtin
 from selfspec_core.builtin import LoadError, Report
 from selfspec_core.model_files import BUILTIN, locate
 
-from .systems import System, Written
+from .systems import System, Written, never
 
 MISSING = "llama-cpp isn't installed: pip install llama-cpp-python"
 
@@ -55,7 +55,13 @@ def gguf_of(name: str, report: Report = lambda _: None) -> Path:
     return kept
 
 
-def llama_cpp(gguf: Path, end_ids: Sequence[int], *, context: int = 2048) -> System:
+def llama_cpp(
+    gguf: Path,
+    end_ids: Sequence[int],
+    *,
+    context: int = 2048,
+    cancelled: Callable[[], bool] = never,
+) -> System:
     """llama.cpp, greedy, on the file's own weights and as many threads as PyTorch has.
 
     Raises:
@@ -81,7 +87,7 @@ def llama_cpp(gguf: Path, end_ids: Sequence[int], *, context: int = 2048) -> Sys
         tokens: list[int] = []
         for token in model.generate(list(prompt_ids), temp=0.0, repeat_penalty=1.0):
             tokens.append(int(token))
-            if len(tokens) >= max_new_tokens or token in ends:
+            if len(tokens) >= max_new_tokens or token in ends or cancelled():
                 break
         return Written(tuple(tokens), time.perf_counter() - begin)
 

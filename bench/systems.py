@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 import torch
+from transformers import StoppingCriteriaList
 
 from selfspec_core.branch import resolve
 from selfspec_core.decoder import ResidualDecoder
@@ -63,6 +64,11 @@ class Written:
     decoding: float | None = None
 
 
+def never() -> bool:
+    """Nobody calls it off."""
+    return False
+
+
 System = Callable[[Sequence[int], int], Written]
 """(prompt ids, new tokens) → what was written, greedily."""
 
@@ -76,8 +82,12 @@ def ours(
     policy: str | None = None,
     verify_from: str = START,
     window: int | None = None,
+    cancelled: Callable[[], bool] = never,
 ) -> System:
-    """This engine: plain decoding for k = 0, else self-speculative under a plan."""
+    """This engine: plain decoding for k = 0, else self-speculative under a plan.
+
+    Where `cancelled` says so, a text ends with its round.
+    """
 
     def write(prompt_ids: Sequence[int], max_new_tokens: int) -> Written:
         request = Request(
@@ -91,21 +101,27 @@ def ours(
             max_new_tokens=max_new_tokens,
         )
         begin = time.perf_counter()
-        done = engine.generate(request).done
+        done = engine.generate(request, cancelled=cancelled).done
         seconds = time.perf_counter() - begin
         return Written(done.tokens, seconds, done.rounds, done.drafted, done.accepted, done.seconds)
 
     return write
 
 
-def draft_alone(engine: Engine, plan: SkipPlan, *, window: int | None = None) -> System:
+def draft_alone(
+    engine: Engine,
+    plan: SkipPlan,
+    *,
+    window: int | None = None,
+    cancelled: Callable[[], bool] = never,
+) -> System:
     """The small model that a plan makes, decoding by itself: it reads the prompt under the plan
     too, so it never sees a key or value of the whole model. No second copy of weights is made.
     """
     small = copy.copy(engine)
     small.decoder = UnderPlan(engine.decoder, plan)  # type: ignore[assignment]
     small.experience = Experience(engine.n_layers)  # its rounds say nothing of the whole model's
-    return ours(small, window=window)
+    return ours(small, window=window, cancelled=cancelled)
 
 
 class UnderPlan:
@@ -133,13 +149,21 @@ class UnderPlan:
     __call__ = forward
 
 
-def transformers_generate(loaded: LoadedModel, **options: Any) -> System:
+def transformers_generate(
+    loaded: LoadedModel, *, cancelled: Callable[[], bool] = never, **options: Any
+) -> System:
     """transformers' own `generate`, greedy, with these further arguments.
 
+    Where `cancelled` says so, a text ends with its token, or with its round of drafts.
     Where these have it draft, its rounds are counted: a forward that reaches the last layer is a
     verification, also where the draft is the model itself, left early.
     """
     model = loaded.model
+    if cancelled is not never:
+        # One answer for each text, of which there is one.
+        called_off: Any = lambda ids, _: torch.full((len(ids),), cancelled(), device=ids.device)  # noqa: E731
+        options["stopping_criteria"] = StoppingCriteriaList([called_off])
+    drafts = any(option != "stopping_criteria" for option in options)
     last: Any = resolve(model, family_of(model.config).layers)[-1]
 
     @torch.inference_mode()
@@ -163,7 +187,7 @@ def transformers_generate(loaded: LoadedModel, **options: Any) -> System:
         finally:
             counting.remove()
         tokens = tuple(out[0, ids.shape[1] :].tolist())
-        return Written(tokens, seconds, rounds=len(passes) if options else 0)
+        return Written(tokens, seconds, rounds=len(passes) if drafts else 0)
 
     return write
 

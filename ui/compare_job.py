@@ -78,7 +78,7 @@ class Comparisons:
         from bench.opening import setting
 
         setup = _setup(engine, request)
-        lineup = _lineup(engine, setup, wanted)
+        lineup = _lineup(engine, setup, wanted, cancelled)
         table = Table((PLAIN, *wanted.systems), wanted.tokens, len(wanted.prompts))
         yield Patch(
             {
@@ -108,6 +108,8 @@ class Comparisons:
         try:
             loaded = 0
             for step in steps:
+                if cancelled():  # what was being written has ended in its middle: it doesn't count
+                    raise TuneError("tune.state.stopped")
                 if step.stage == "load":
                     loaded += 1
                     table.tell(step.system, **_memory(engine, lineup, step.system))
@@ -142,8 +144,6 @@ class Comparisons:
                     step.done / step.total,
                     step.seconds_left,
                 )
-                if cancelled():
-                    raise TuneError("tune.state.stopped")
         finally:
             steps.close()
             self._learn(engine, table.rates())
@@ -191,7 +191,7 @@ def _setup(engine: Engine, request: Request) -> Setup:
     )
 
 
-def _lineup(engine: Engine, setup: Setup, wanted: Wanted) -> Lineup:
+def _lineup(engine: Engine, setup: Setup, wanted: Wanted, cancelled: Cancelled) -> Lineup:
     from bench.lineup import Lineup, unpacked
 
     def no_gguf() -> Any:
@@ -205,6 +205,7 @@ def _lineup(engine: Engine, setup: Setup, wanted: Wanted) -> Lineup:
         assistant=(lambda: _other(engine, wanted.draft_model)) if wanted.draft_model else None,
         end_ids=engine.end_ids,
         context=engine.context,
+        cancelled=cancelled,
     )
 
 

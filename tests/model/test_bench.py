@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,6 +59,30 @@ def test_transformers_writes_what_this_engine_writes_on_the_same_prompt(engine, 
     theirs = transformers_generate(engine.loaded, **options)(prompt, 16)
     assert theirs.tokens == ours(engine)(prompt, 16).tokens
     assert theirs.seconds > 0
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_every_system_ends_its_text_where_it_is_called_off(engine, name):
+    asked = []
+
+    def cancelled() -> bool:
+        asked.append(None)
+        return len(asked) > 3
+
+    lineup = Lineup(
+        setup(engine),
+        engine=lambda: engine,
+        theirs=lambda: unpacked(engine),
+        gguf=lambda: Path(),
+        cancelled=cancelled,
+    )
+    prompt = engine.encode(Request(prompt="A kettle sings"))
+    whole = ours(engine)(prompt, 64).tokens
+    written = lineup.make(name)(prompt, 64).tokens
+    assert asked
+    assert len(written) < len(whole) == 64
+    if name != DRAFT_ALONE:
+        assert written == whole[: len(written)]
 
 
 def test_every_system_runs_on_the_same_prompts_and_every_figure_is_there(engine):
