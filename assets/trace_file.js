@@ -7,6 +7,7 @@
   const { el, t } = SelfSpec;
 
   const LARGEST_MB = 64;
+  const LARGEST_PLAN = 1 << 20; // characters, as ui/tune_files.py reads
   const SLICE_MS = 12;
   const TONES = ["info", "warn", "error"];
   const WORDS = /^(common|decode|errors|limits|views)\./; // what the saved page needs of the dictionary
@@ -20,6 +21,7 @@
 
   /** The header and events of a file's text: NDJSON, or a page that was saved here. */
   async function read(text) {
+    if (isPlan(text)) throw wrong("plan");
     if (!/^\s*</.test(text)) return { header: {}, events: await events(text.split("\n")) };
     // A parsed document runs nothing and loads nothing.
     const held = new DOMParser().parseFromString(text, "text/html").getElementById("ss-trace");
@@ -30,6 +32,18 @@
     if (typeof said.prompt === "string") header.prompt = said.prompt;
     for (const name of ["message", "machine"]) if (isMessage(said[name])) header[name] = said[name];
     return { header, events: await events(lines, NOTES) };
+  }
+
+  /** Whether it is one JSON document that holds a plan, of ours or of another project. */
+  function isPlan(text) {
+    const [first] = text.split("\n", 1);
+    if (!/^\s*[[{]/.test(first) || first.includes('"type"') || text.length > LARGEST_PLAN) return false;
+    try {
+      const whole = JSON.parse(text);
+      return Array.isArray(whole) ? whole.length > 1 && whole.every((one) => one === 0 || one === 1) : !("type" in whole);
+    } catch {
+      return false;
+    }
   }
 
   async function events(lines, notes = {}) {
