@@ -53,8 +53,8 @@ def kept(storage: str) -> list[dict]:
     return [t.user_attrs for t in trials if "counts" in t.user_attrs]
 
 
-def kill_when_it_knows(process: subprocess.Popen[str], storage: str, plans: int) -> None:
-    """Kill it, with no chance to tidy up, as soon as so many plans are in the storage."""
+def at_work(process: subprocess.Popen[str], storage: str, plans: int) -> None:
+    """Wait until so many plans are in the storage, and the process hasn't ended."""
     until = time.monotonic() + 120
     while time.monotonic() < until and process.poll() is None:
         time.sleep(0.2)
@@ -64,6 +64,12 @@ def kill_when_it_knows(process: subprocess.Popen[str], storage: str, plans: int)
         except Exception:  # the file is only just being made
             continue
     assert process.poll() is None  # it had not ended by itself
+    assert len(kept(storage)) >= plans
+
+
+def kill_when_it_knows(process: subprocess.Popen[str], storage: str, plans: int) -> None:
+    """Kill it, with no chance to tidy up, as soon as so many plans are in the storage."""
+    at_work(process, storage, plans)
     process.kill()
     process.communicate()
     assert process.returncode != 0
@@ -77,7 +83,9 @@ def test_a_killed_search_is_taken_up_by_two_processes_at_once(folder, tmp_path, 
     survived = len(kept(storage))
     assert survived >= BEFORE_THE_KILL
 
-    both = [started(folder, storage, budget=10, method=method) for method in ("tpe", "beam")]
+    other = started(folder, storage, budget=25, method="beam")
+    at_work(other, storage, survived + 1)  # so that TPE has something of its to find
+    both = [started(folder, storage, budget=6, method="tpe"), other]
     ends = [process.communicate(timeout=240) for process in both]
     for process, (_, told) in zip(both, ends, strict=True):
         assert process.returncode == 0, told

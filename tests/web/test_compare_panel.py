@@ -168,5 +168,3 @@ def test_a_glossary_mark_stands_beside_its_word(compare, width):
         }).map(mark => mark.parentNode.textContent)"""
     )
     assert lower == []
-    page.locator(".ss-compare .ss-tune-job button").click()
-    page.wait_for_selector('.ss-compare .ss-tune-job[data-state="stopped"]')
