@@ -163,8 +163,7 @@
     tools.append(languages(), link, tool("?", "common.shortcuts", open), tool("◐", "common.theme", switchTheme));
     element.querySelector(".ss-header").append(model.problem);
     document.addEventListener("keydown", (event) => {
-      const typing = event.target.closest?.("input:not([type=range], [type=checkbox], [type=radio]), textarea, [contenteditable]");
-      if (event.key === "?" && !typing && !event.ctrlKey && !event.metaKey) open();
+      if (event.key === "?" && !SelfSpec.writes(event) && !event.ctrlKey && !event.metaKey) open();
     });
     const show = () => props.value && model.take(JSON.parse(props.value));
     SelfSpec.onLanguage(() => model.render());

@@ -15,7 +15,7 @@
   const POLICIES = ["fixed", "confidence", "adaptive", "auto"];
   const RULES = ["coupled", "rejection", "threshold", "typical"];
   const FLAGS = new Map([["1", true], ["0", false]]); // an object would know "constructor" too
-  const [LONGEST_PROMPT, LONGEST_STOP, LONGEST_DRAFT] = [20000, 2000, 16];
+  const [LONGEST_PROMPT, LONGEST_STOP] = [20000, 2000];
   const oneOf = (values) => (text) => (values.includes(text) ? text : undefined);
   const within = (low, high, whole = true) => (text) => {
     const value = whole ? Math.round(Number(text)) : Number(text);
@@ -24,7 +24,7 @@
   const READ = {
     prompt: (text) => text.slice(0, LONGEST_PROMPT),
     plan: (text) => (/^[\w\s,;:%.\-]{1,2000}$/.test(text) ? text : undefined),
-    k: (text) => (/^\d{1,6}$/.test(text) && Number(text) >= 1 ? Math.min(Number(text), LONGEST_DRAFT) : undefined),
+    k: within(1, 999_999), // as many as this server's slider has, see below
     temperature: within(0, 2, false),
     rule: oneOf(RULES),
     seed: within(-(2 ** 53), 2 ** 53),
@@ -48,19 +48,20 @@
     model: (text) => (/^[\w.@:/ \-]{1,200}$/.test(text) ? text : undefined),
   };
 
+  /** What this server's sliders can hold: a [lowest, highest] a control, or null; told by the page. */
+  SelfSpec.linkBounds = [];
+  const held = (value, bounds) => (bounds ? Math.min(Math.max(value, bounds[0]), bounds[1]) : value);
+
   /** What the address's fragment says and allows: name → value. */
   SelfSpec.link = () => {
     const found = {};
     for (const [name, text] of new URLSearchParams(location.hash.slice(1))) {
       const value = Object.hasOwn(READ, name) ? READ[name](text) : undefined;
-      if (value !== undefined) found[name] = value;
+      if (value !== undefined) found[name] = held(value, SelfSpec.linkBounds[LINK.indexOf(name)]);
     }
     return found;
   };
 
-  /** What this server's sliders can hold: a [lowest, highest] a control, or null; told by the page. */
-  SelfSpec.linkBounds = [];
-  const held = (value, bounds) => (bounds && value != null ? Math.min(Math.max(value, bounds[0]), bounds[1]) : value);
   let first = null; // the controls' values before any link
 
   /** The controls' values, overridden by the link's; and the panel that it names is opened. */
@@ -72,7 +73,7 @@
     nameTabs();
     if (given.panel) SelfSpec.openPanel(given.panel);
     if (given.lesson) SelfSpec.startLesson?.(given.lesson, given.step, given);
-    return values.map((value, i) => held(given[LINK[i]], SelfSpec.linkBounds[i]) ?? value);
+    return values.map((value, i) => given[LINK[i]] ?? value);
   };
 
   // -- panels ---------------------------------------------------------------------------------

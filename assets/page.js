@@ -23,12 +23,15 @@
     true,
   );
 
-  // The plan's history, in every panel; a text field has its own.
+  // Where a key writes, or chooses by its letter.
   const WRITTEN = "input:not([type=range], [type=checkbox], [type=radio], [type=file]), textarea, select, [contenteditable]";
+  SelfSpec.writes = (event) => Boolean(event.target.closest?.(WRITTEN));
+
+  // The plan's history, in every panel; a text field has its own.
   document.addEventListener("keydown", (event) => {
     const key = event.key.toLowerCase();
     if (!(event.ctrlKey || event.metaKey) || event.altKey || !["z", "y"].includes(key)) return;
-    if (event.target.closest?.(WRITTEN) || document.querySelector("dialog[open]")) return;
+    if (SelfSpec.writes(event) || document.querySelector("dialog[open]")) return;
     event.preventDefault();
     press(event.shiftKey || key === "y" ? "redo" : "undo");
   });

@@ -179,8 +179,8 @@
 
   /** Play a recorded run while Gradio's own page is still being built, unless a link opens another panel. */
   SelfSpec.preview = (value) => {
-    const asked = new URLSearchParams(location.hash.slice(1)).get("panel") ?? "decode";
-    if (stage || asked !== "decode") return;
+    const { panel = "decode" } = SelfSpec.link();
+    if (stage || panel !== "decode") return;
     preview = el("div", "ss-preview");
     stage = preview.appendChild(build());
     document.body.append(preview);

@@ -15,6 +15,7 @@ from selfspec_core.engine import Engine
 from selfspec_core.loading import LoadedModel, load
 from selfspec_core.plan import LengthSchedule, SkipPlan
 from selfspec_core.request import START
+from selfspec_core.scheduler import Cancelled
 
 from .llama_cpp import llama_cpp
 from .systems import (
@@ -93,7 +94,7 @@ class Lineup:
         assistant: Callable[[], Any] | None = None,
         end_ids: Sequence[int] = (),
         context: int = 2048,
-        cancelled: Callable[[], bool] = never,
+        cancelled: Cancelled = never,
     ) -> None:
         self.setup, self._end_ids, self._context = setup, end_ids, context
         self._make_engine, self._make_theirs, self._find_gguf = engine, theirs, gguf

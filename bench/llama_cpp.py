@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,6 +15,7 @@ import torch
 from selfspec_core import builtin
 from selfspec_core.builtin import LoadError, Report
 from selfspec_core.model_files import BUILTIN, locate
+from selfspec_core.scheduler import Cancelled
 
 from .systems import System, Written, never
 
@@ -60,7 +61,7 @@ def llama_cpp(
     end_ids: Sequence[int],
     *,
     context: int = 2048,
-    cancelled: Callable[[], bool] = never,
+    cancelled: Cancelled = never,
 ) -> System:
     """llama.cpp, greedy, on the file's own weights and as many threads as PyTorch has.
 

@@ -20,6 +20,7 @@ from selfspec_core.families import family_of
 from selfspec_core.loading import LoadedModel
 from selfspec_core.plan import LengthSchedule, SkipPlan
 from selfspec_core.request import START, Request
+from selfspec_core.scheduler import Cancelled
 
 PLAIN, SELFSPEC, DRAFT_ALONE = "plain", "selfspec", "draft-alone"
 HF_GENERATE, HF_EARLY_EXIT = "hf-generate", "hf-early-exit"
@@ -82,7 +83,7 @@ def ours(
     policy: str | None = None,
     verify_from: str = START,
     window: int | None = None,
-    cancelled: Callable[[], bool] = never,
+    cancelled: Cancelled = never,
 ) -> System:
     """This engine: plain decoding for k = 0, else self-speculative under a plan.
 
@@ -113,7 +114,7 @@ def draft_alone(
     plan: SkipPlan,
     *,
     window: int | None = None,
-    cancelled: Callable[[], bool] = never,
+    cancelled: Cancelled = never,
 ) -> System:
     """The small model that a plan makes, decoding by itself: it reads the prompt under the plan
     too, so it never sees a key or value of the whole model. No second copy of weights is made.
@@ -150,7 +151,7 @@ class UnderPlan:
 
 
 def transformers_generate(
-    loaded: LoadedModel, *, cancelled: Callable[[], bool] = never, **options: Any
+    loaded: LoadedModel, *, cancelled: Cancelled = never, **options: Any
 ) -> System:
     """transformers' own `generate`, greedy, with these further arguments.
 
@@ -159,11 +160,13 @@ def transformers_generate(
     verification, also where the draft is the model itself, left early.
     """
     model = loaded.model
+    drafts = bool(options)
     if cancelled is not never:
-        # One answer for each text, of which there is one.
-        called_off: Any = lambda ids, _: torch.full((len(ids),), cancelled(), device=ids.device)  # noqa: E731
+
+        def called_off(ids: torch.Tensor, *_: Any) -> torch.Tensor:  # one answer a text
+            return torch.full((len(ids),), cancelled(), device=ids.device)
+
         options["stopping_criteria"] = StoppingCriteriaList([called_off])
-    drafts = any(option != "stopping_criteria" for option in options)
     last: Any = resolve(model, family_of(model.config).layers)[-1]
 
     @torch.inference_mode()

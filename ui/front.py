@@ -29,7 +29,7 @@ class Front:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, pages with the markup in them."""
-        if scope["type"] != "http" or not _asks_for_a_page(Headers(scope=scope)):
+        if scope["type"] != "http" or not _asks_for_a_page(scope):
             await self._app(scope, receive, send)
             return
         self._opening()
@@ -59,8 +59,8 @@ class Front:
         return before + self._markup + end + after
 
 
-def _asks_for_a_page(headers: Headers) -> bool:
-    return "text/html" in headers.get("accept", "")
+def _asks_for_a_page(scope: Scope) -> bool:
+    return scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
 
 
 def _is_page(start: Message) -> bool:

@@ -7,7 +7,6 @@ the plan in it goes back.
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +41,6 @@ _NAMED = 10  # plans of a table that are named in an answer
 SAMPLING = ("top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty")
 """Settings beside the temperature that our own file may hold."""
 _PLAIN = Settings(prompt="")
-_TOO_LONG = re.compile(r"its (?P<name>\w+) is (?P<k>.+); here k is at most \d+, so choose one")
 
 
 @dataclass(frozen=True)
@@ -264,17 +262,10 @@ def _ours(engine: Engine, text: str, name: str, max_k: int) -> Imported:
 
 
 def _within(message: dict[str, Any], max_k: int) -> dict[str, Any]:
-    """A refusal of k with this server's limit in it, where it names the program's own."""
-    if message["key"] != "errors.k":
+    """What is said of a k, with this server's limit in it instead of the program's own."""
+    if message["key"] not in ("errors.k", "errors.k_in_file"):
         return message
     return {**message, "args": {**message["args"], "most": max_k}}
-
-
-def _note(text: str, max_k: int) -> dict[str, Any]:
-    """What the core says of a file of another project."""
-    if found := _TOO_LONG.fullmatch(text):
-        return said("tune.import.k_most", **found.groupdict(), most=max_k)
-    return said("tune.error.text", text=errors.said(text))
 
 
 def _foreign(
@@ -299,7 +290,8 @@ def _foreign(
         foreign = parse_foreign(text, engine.n_layers, format=found.name, key=key)
     except (PlanFileError, PlanError) as error:
         raise TuneError("tune.import.refused", text=errors.said(error)) from None
-    notes = [_note(note, max_k) for note in foreign.notes]
+    said_of_file = (_within(errors.said(note), max_k) for note in foreign.notes)
+    notes = [said("tune.error.text", text=note) for note in said_of_file]
     notes.append(said("tune.import.no_model", layers=engine.n_layers))
     settings: dict[str, Any] = {}
     if foreign.k:

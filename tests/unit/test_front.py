@@ -62,4 +62,6 @@ def test_other_pages_and_other_answers_are_as_they_were(client):
 
 def test_programs_are_answered_as_gradio_does_and_stop_nothing(client, opened):
     assert client.get("/page", headers={"accept": "*/*"}).text == PAGE.format("")
+    asked = client.head("/page", headers=BROWSER)  # whose answer has no body, but says how long
+    assert asked.headers["content-length"] == str(len(PAGE.format("")))
     assert opened == []
