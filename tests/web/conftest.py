@@ -216,57 +216,66 @@ def browser() -> Iterator[Any]:
             browser.close()
 
 
+class Faults:
+    """Errors in pages, less the requests that Gradio gives up when its page is left."""
+
+    def __init__(self) -> None:
+        self._said: list[tuple[float, Any, str]] = []
+        self._left: list[tuple[float, Any]] = []
+
+    def watch(self, page: Any) -> None:
+        """Listen to a page, from before it is opened."""
+        page.on("pageerror", lambda error: self._note(page, f"{error}\n{error.stack or ''}"))
+        page.on("console", lambda m: self._note(page, m.text) if m.type == "error" else None)
+        page.on("request", lambda r: self._leaves(page) if r.is_navigation_request() else None)
+
+    def close(self, contexts: list[Any]) -> None:
+        """Close what was watched; fails the test if a page has said an error."""
+        for context in contexts:
+            for page in context.pages:
+                self._leaves(page)
+            context.close()
+        assert [text for at, page, text in self._said if not self._gradios(at, page, text)] == []
+
+    def _note(self, page: Any, text: str) -> None:
+        self._said.append((time.monotonic(), page, text))
+
+    def _leaves(self, page: Any) -> None:
+        if page.url != "about:blank":
+            self._left.append((time.monotonic(), page))
+
+    def _gradios(self, at: float, page: Any, text: str) -> bool:
+        """Whether it isn't about us: no icon, or a request broken off as the page was left.
+
+        Gradio doesn't catch what it throws then; none of our scripts stands in such a trace.
+        """
+        if "favicon" in text:
+            return True
+        if not any(page is left and abs(at - then) < 5 for then, left in self._left):
+            return False
+        return text.strip() == "Unexpected error Connection errored out." or (
+            text.startswith("AbortError: signal is aborted")
+            and all("/assets/" in s for s in text.splitlines() if s.strip().startswith("at "))
+        )
+
+
 @pytest.fixture
 def new_page(browser: Any) -> Iterator[Any]:
     """Opens an address in a fresh browser profile; fails the test on an error in the page."""
-    contexts, errors = [], []
-    left: dict[Any, int] = {}  # how often a page has been left
+    contexts, faults = [], Faults()
 
     def open_page(url: str, **options: Any) -> Any:
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(90_000)  # machines may be busy
-
-        def note(error: str) -> None:
-            errors.append((error, page, left.get(page, 0)))
-
-        def leaves(frame: Any) -> None:
-            if frame == page.main_frame:
-                left[page] = left.get(page, 0) + 1
-
-        page.on("pageerror", lambda error: note(f"{error}\n{error.stack or ''}"))
-        page.on("console", lambda said: note(said.text) if said.type == "error" else None)
+        faults.watch(page)
         page.goto(url)
-        page.on("framenavigated", leaves)
         page.wait_for_selector("#run", state="attached")  # a link may open another panel
         return page
 
     yield open_page
-    for context in contexts:
-        left.update({page: left.get(page, 0) + 1 for page in context.pages})
-        context.close()
-    assert [
-        error
-        for error, page, at in errors
-        if "favicon" not in error and not gradios(error, left=left.get(page, 0) > at)
-    ] == []
-
-
-def gradios(error: str, left: bool) -> bool:
-    """Whether Gradio broke off a request of its own, which it does when a page is left in it.
-
-    It doesn't catch what it throws then; none of our scripts stands in such a trace.
-
-    Args:
-        error: what the console said, with the trace if there is one.
-        left: whether the page has been left since.
-    """
-    if error.strip() == "Unexpected error Connection errored out.":
-        return left
-    return error.startswith("AbortError: signal is aborted") and all(
-        "/assets/" in line for line in error.splitlines() if line.strip().startswith("at ")
-    )
+    faults.close(contexts)
 
 
 def serious(page: Any, **options: Any) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from ui.lesson_book import Book, book
 from ui.lesson_page import lesson_page
 from ui.recorded import TRACES
 
-from .conftest import Stage, serious
+from .conftest import Faults, Stage, serious
 from .test_languages import english
 
 pytestmark = pytest.mark.browser
@@ -29,7 +29,7 @@ PLAN = "#plan textarea, #plan input"
 def open_learn(browser: Any, app: Any) -> Iterator[Any]:
     """Opens the page with a fragment; its lessons are the samples, unless `real` ones are wanted.
     Fails on an error in the page."""
-    contexts, errors = [], []
+    contexts, faults = [], Faults()
 
     def answer(route: Any) -> None:
         what, _, name = route.request.url.split("/lessons/")[1].partition("/")
@@ -61,16 +61,13 @@ def open_learn(browser: Any, app: Any) -> Iterator[Any]:
             context.add_init_script(keep)
         page = context.new_page()
         page.set_default_timeout(60_000)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+        faults.watch(page)
         page.goto(f"{app.url}/{query}#{fragment}")
         page.wait_for_selector('.ss-model[data-state="ready"]')
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
-    assert [error for error in errors if "favicon" not in error] == []
+    faults.close(contexts)
 
 
 def at_step(page: Any, n: int, of: int = 5) -> None:

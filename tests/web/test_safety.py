@@ -91,6 +91,7 @@ def test_nothing_loads_from_another_host(app, browser):
     context = browser.new_context()
     try:
         page = context.new_page()
+        page.set_default_timeout(90_000)
         hosts = set()
         page.on("request", lambda request: hosts.add(urlsplit(request.url).netloc))
         page.goto(app.url)

@@ -312,6 +312,7 @@ def test_a_found_draft_temperature_goes_to_decode_and_figures_into_the_file(app,
     )
     page.click("#use-point")
     wait_for_plan(page, "2-3")
+    page.wait_for_function("document.querySelector('#k input').value === '3'")
 
     def saved() -> dict:
         with page.expect_download() as downloading:
