@@ -251,7 +251,7 @@ class Faults:
         """
         if "favicon" in text:
             return True
-        if not any(page is left and abs(at - then) < 5 for then, left in self._left):
+        if not any(page is left and -0.5 < at - then < 5 for then, left in self._left):
             return False
         return text.strip() == "Unexpected error Connection errored out." or (
             text.startswith("AbortError: signal is aborted")
