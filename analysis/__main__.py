@@ -19,9 +19,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    common = model_options()
-    add_seed(common)
-    add_prompts(common, limit=8)
     parser = argparse.ArgumentParser(
         prog="python -m analysis",
         description="Which layers can go: importance of branches, acceptance and cost of plans, "
@@ -29,8 +26,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in COMMANDS:
-        importlib.import_module(f"analysis.commands.{name}").add(subparsers, common)
+        importlib.import_module(f"analysis.commands.{name}").add(subparsers, _common())
     return parser
+
+
+def _common() -> argparse.ArgumentParser:
+    """What every command takes; one for each, since parsers share a parent's defaults."""
+    common = model_options()
+    add_seed(common)
+    add_prompts(common, limit=8)
+    return common
 
 
 if __name__ == "__main__":

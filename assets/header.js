@@ -96,16 +96,17 @@
       const { status } = this;
       if (!status) return;
       this.root.dataset.state = status.state;
-      const text = say(status.said);
+      const ready = status.state === "ready";
+      const text = [say(status.said), ready && say(status.execution)].filter(Boolean).join(" · ");
       this.name.textContent = text.charAt(0).toUpperCase() + text.slice(1);
-      this.bar.hidden = status.state !== "loading";
+      this.bar.hidden = status.state !== "loading" && !(ready && status.compiling);
       if (status.fraction == null) this.bar.removeAttribute("value");
       else this.bar.value = status.fraction;
       this.change.hidden = !status.switchable || status.state === "loading";
       const { model: wanted } = SelfSpec.link();
       const here = shortName(status.model);
       SelfSpec.model = { name: here, layers: status.layers };
-      const other = status.state === "ready" && wanted && wanted !== here;
+      const other = ready && wanted && wanted !== here;
       this.problem.textContent = say(status.failure) || (other ? t("common.model.linked", { wanted, here }) : "");
       this.problem.hidden = !this.problem.textContent;
     }

@@ -18,37 +18,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    plain = _common(draft=False)
-    drafting = _common(draft=True)
-
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    command = commands.add_parser("compare", parents=[drafting], help="systems side by side")
+    command = commands.add_parser(
+        "compare", parents=[_common(draft=True)], help="systems side by side"
+    )
     compare_command.add_options(command)
     command.set_defaults(run=compare_command.run)
     command = commands.add_parser(
-        "roofline", parents=[plain], help="plain decoding as a share of memory bandwidth"
+        "roofline",
+        parents=[_common(draft=False, limit=3)],
+        help="plain decoding as a share of memory bandwidth",
     )
     command.add_argument(
         "--buffer-mb", type=int, default=roofline.BUFFER_MB, help="read for the bandwidth"
     )
-    command.set_defaults(run=roofline.run, limit=3)
+    command.set_defaults(run=roofline.run)
     command = commands.add_parser(
-        "ideal", parents=[drafting], help="the measured speed-up against the possible one"
+        "ideal",
+        parents=[_common(draft=True)],
+        help="the measured speed-up against the possible one",
     )
     command.set_defaults(run=ideal.run)
     command = commands.add_parser(
-        "scale", parents=[drafting], help="cost by context, k, skipped share and depth"
+        "scale",
+        parents=[_common(draft=True, limit=2, tokens=48, repeats=2)],
+        help="cost by context, k, skipped share and depth",
     )
     scale.add_options(command)
-    command.set_defaults(run=scale.run, limit=2, repeats=2, max_new_tokens=48)
+    command.set_defaults(run=scale.run)
     command = commands.add_parser(
-        "streaming", parents=[plain], help="what the server costs, against the core alone"
+        "streaming",
+        parents=[_common(draft=False)],
+        help="what the server costs, against the core alone",
     )
     add_plan(command)
     command.set_defaults(run=streaming.run)
     command = commands.add_parser(
-        "load", parents=[plain], help="a room full of people at the real server"
+        "load", parents=[_common(draft=False)], help="a room full of people at the real server"
     )
     load.add_options(command)
     command.set_defaults(run=load.run)
@@ -60,13 +67,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _common(*, draft: bool) -> argparse.ArgumentParser:
-    """What every command takes."""
+def _common(
+    *, draft: bool, limit: int = 8, tokens: int = 64, repeats: int = 3
+) -> argparse.ArgumentParser:
+    """What every command takes, with its defaults.
+
+    One for each: argparse has parsers share their parents' options, defaults included.
+    """
     common = model_options()
-    add_prompts(common, limit=8)
+    add_prompts(common, limit=limit)
     add = common.add_argument
-    add("--max-new-tokens", type=int, default=64, help="length of each text (default 64)")
-    add("--repeats", type=int, default=3, help="how often each prompt is written (default 3)")
+    add("--max-new-tokens", type=int, default=tokens, help="of each text (default %(default)s)")
+    add("--repeats", type=int, default=repeats, help="of each prompt (default %(default)s)")
     add("--chat", action=argparse.BooleanOptionalAction, default=None, help="use the chat format")
     if draft:
         add_draft_options(common)

@@ -14,12 +14,16 @@ from selfspec_core.request import Request
 
 from . import llama_cpp, report
 from .compare import MEASURE, Result, compare
-from .drafts import setup_of
+from .drafts import add_verify_from, setup_of
 from .lineup import Lineup, Setup
 from .memory import peak_of
 from .opening import Pace, load_model, open_engine, say, setting
 from .prompts import Prompt, read_categorised
 from .systems import LLAMA_CPP, PLAIN, SYSTEMS
+
+CATEGORY, LENGTH = BREAKDOWNS = ("category", "length")
+LENGTHS = "32,128,512"
+"""Tokens that `--by length` has every prompt written at."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +34,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="plain,selfspec,hf-generate",
         help=f"all, or of {', '.join(SYSTEMS)} (default plain,selfspec,hf-generate)",
     )
-    add("--by", choices=["category"], help="by task category too; prompts from each in turn")
-    add("--lengths", metavar="N,N", help="by output length too, for example 32,128,512")
+    add(
+        "--by",
+        metavar="WHAT",
+        help="break figures down by category (prompts from each in turn), length, or both, "
+        "separated by a comma",
+    )
+    add(
+        "--lengths",
+        metavar="N,N",
+        help=f"write each prompt at each of these and break down by length "
+        f"(default --max-new-tokens alone; with --by length {LENGTHS})",
+    )
+    add_verify_from(parser)
     add("--early-exit", type=int, metavar="LAYERS", help="of hf-early-exit (default 40%%)")
     add("--out", metavar="FOLDER", help="write compare.json, compare.md and compare.html here")
     add(
@@ -47,14 +62,16 @@ def run(options: argparse.Namespace) -> int:
     names, left_out = chosen_systems(options.systems)
     for name, why in left_out.items():
         say(f"{name} is left out: {why}")
-    lengths = _lengths(options)
+    by = _by(options)
+    lengths = _lengths(options, by)
     if options.repeats < 1:
         raise ValueError(f"--repeats must be 1 or more, got {options.repeats}")
-    by_category = options.by == "category"
-    prompts = read_categorised(options.prompts, options.limit, by_category=by_category)
+    prompts = read_categorised(options.prompts, options.limit, by_category=CATEGORY in by)
+    if options.out is not None:
+        report.make_folder(options.out)  # now: what was measured mustn't be lost for it
     engine = open_engine(options)
     setup = setup_of(options, engine, [prompt.text for prompt in prompts])
-    result = _compared(options, engine, prompts, names, setup, lengths)
+    result = _compared(options, engine, prompts, names, setup, lengths, by)
     if options.memory:
         _add_peaks(options, engine, prompts[0], setup, result)
     figures: dict[str, Any] = {
@@ -62,6 +79,8 @@ def run(options: argparse.Namespace) -> int:
         **setting(engine),
         "plan": str(setup.plan),
         "k": setup.k,
+        "policy": setup.policy or "fixed",
+        "verify_from": setup.verify_from,
         "plain_rows": result.plain_rows,
         "lengths": lengths,
         "repeats": options.repeats,
@@ -86,11 +105,13 @@ def chosen_systems(text: str) -> tuple[list[str], dict[str, str]]:
     """(the systems that a list names, plain first; those that can't run here → why).
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: an unknown name, or none.
     """
     wanted = [name.strip() for name in text.split(",") if name.strip()]
     if wanted == ["all"]:
         wanted = list(SYSTEMS)
+    if not wanted:
+        raise ValueError(f"--systems names none: choose of all, {', '.join(SYSTEMS)}")
     if unknown := [name for name in wanted if name not in SYSTEMS]:
         raise ValueError(f"unknown system {unknown[0]!r}: choose of all, {', '.join(SYSTEMS)}")
     missing = LLAMA_CPP in wanted and not llama_cpp.is_installed()
@@ -98,17 +119,28 @@ def chosen_systems(text: str) -> tuple[list[str], dict[str, str]]:
     return [*dict.fromkeys([PLAIN, *(n for n in wanted if n not in left_out)])], left_out
 
 
-def _lengths(options: argparse.Namespace) -> list[int]:
+def _by(options: argparse.Namespace) -> list[str]:
+    """What figures are broken down by."""
+    by = [part.strip() for part in (options.by or "").split(",") if part.strip()]
+    if options.by is not None and (not by or not set(by) <= set(BREAKDOWNS)):
+        raise ValueError(f"--by is {' or '.join(BREAKDOWNS)}, or both, got {options.by!r}")
+    if options.lengths is not None:
+        by.append(LENGTH)
+    return [name for name in BREAKDOWNS if name in by]
+
+
+def _lengths(options: argparse.Namespace, by: list[str]) -> list[int]:
     """Output lengths, ascending."""
-    if options.lengths is None:
-        lengths = [options.max_new_tokens]
-    else:
+    if LENGTH in by:
+        text = LENGTHS if options.lengths is None else options.lengths
         try:
-            lengths = sorted({int(part) for part in options.lengths.split(",")})
+            lengths = sorted({int(part) for part in text.split(",")})
         except ValueError:
             raise ValueError(
-                f"--lengths is whole numbers such as 32,128,512, got {options.lengths!r}"
+                f"--lengths is whole numbers such as {LENGTHS}, got {text!r}"
             ) from None
+    else:
+        lengths = [options.max_new_tokens]
     if lengths[0] < 1:
         raise ValueError(f"a text to measure has 1 token or more, got {lengths[0]}")
     return lengths
@@ -121,6 +153,7 @@ def _compared(
     names: list[str],
     setup: Setup,
     lengths: list[int],
+    by: list[str],
 ) -> Result:
     lineup = Lineup(
         setup,
@@ -130,7 +163,6 @@ def _compared(
         end_ids=engine.end_ids,
         context=engine.context,
     )
-    by = [*(["category"] if options.by else []), *(["length"] if options.lengths else [])]
     pace = Pace()
     for step in compare(
         engine,

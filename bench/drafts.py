@@ -40,6 +40,11 @@ def add_draft_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policy", choices=POLICIES, help="how many of k are drafted (default fixed)"
     )
+
+
+def add_verify_from(parser: argparse.ArgumentParser) -> None:
+    """Add `--verify-from`, for what compares whole texts: what a window costs then isn't known
+    to those that measure bare forwards."""
     parser.add_argument(
         "--verify-from",
         choices=VERIFY_FROM,
@@ -71,7 +76,7 @@ def setup_of(options: argparse.Namespace, engine: Engine, measured: Sequence[str
     """
     chosen = {
         "policy": options.policy,
-        "verify_from": options.verify_from,
+        "verify_from": getattr(options, "verify_from", START),
         "early_exit": getattr(options, "early_exit", None),
     }
     if options.plan is not None:

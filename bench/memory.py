@@ -75,6 +75,7 @@ def peak_of(
         "k": setup.k,
         "confidence": setup.confidence,
         "policy": setup.policy,
+        "verify_from": setup.verify_from,
         "early_exit": setup.early_exit,
         "prompt_ids": list(prompt_ids),
         "end_ids": list(engine.end_ids),
@@ -106,6 +107,7 @@ def main(task: dict[str, Any]) -> Peak:
         k=task["k"],
         confidence=task["confidence"],
         policy=task["policy"],
+        verify_from=task["verify_from"],
         early_exit=task["early_exit"],
     )
     lineup = Lineup(

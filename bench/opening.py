@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from selfspec_core.engine import Engine
+from selfspec_core.execution import await_kernels
 from selfspec_core.loading import LoadedModel, Progress, load
 from selfspec_core.plan_files import versions
 
@@ -51,7 +52,9 @@ def load_model(options: argparse.Namespace, dtype: str | None = None) -> LoadedM
 
 def engine_on(loaded: LoadedModel, mode: str) -> Engine:
     """An engine in an execution mode, one of `MODES`; compiled to the end before it is given."""
-    return Engine(loaded, mode=mode)
+    engine = Engine(loaded, mode=mode, background=True)
+    await_kernels(engine, say)
+    return engine
 
 
 def setting(engine: Engine) -> dict[str, Any]:

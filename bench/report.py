@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 from rich import box
 from rich.table import Table
+
+from selfspec_core.request import START
 
 HEADINGS = ("system", "tok/s", "÷ plain", "95%", "τ", "α", "same", "equal", "MB")
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
@@ -80,8 +83,7 @@ def page(result: Mapping[str, Any]) -> str:
 
 def write(folder: str | Path, result: Mapping[str, Any]) -> list[Path]:
     """Write compare.json, compare.md and compare.html into a folder, made if need be."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = make_folder(folder)
     texts = {
         "compare.json": json.dumps(result, allow_nan=False) + "\n",
         "compare.md": markdown(result),
@@ -92,16 +94,42 @@ def write(folder: str | Path, result: Mapping[str, Any]) -> list[Path]:
     return [folder / name for name in texts]
 
 
+def make_folder(name: str | Path) -> Path:
+    """The folder of that name, made if need be.
+
+    Raises:
+        ValueError: there can't be one, or nothing can be written to it.
+    """
+    folder = Path(name)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"--out must be a folder that can be written to: {name}: {error.strerror}"
+        ) from None
+    return folder
+
+
 def setting_line(result: Mapping[str, Any]) -> str:
     """What the figures were taken on, in a line."""
     quantised = f" (stored as {result['quantised']})" if result["quantised"] else ""
     return (
         f"{result['model']}{quantised}, {result['dtype']} on {result['hardware']} "
         f"({result['device']}, {result['threads']} threads); {result['execution']}. "
-        f"Draft: {result['plan']}, k {result['k']}; plain decoding with {result['plain_rows']} "
+        f"Draft: {result['plan']}, k {result['k']}{_way(result)}; plain decoding with "
+        f"{result['plain_rows']} "
         f"rows; greedy, {', '.join(map(str, result['lengths']))} tokens, "
         f"{result['repeats']} interleaved repeats; medians, 95% intervals over prompts."
     )
+
+
+def _way(result: Mapping[str, Any]) -> str:
+    """How it drafted and verified, where that isn't the usual way."""
+    policy, start = result.get("policy", "fixed"), result.get("verify_from", START)
+    said = "" if policy == "fixed" else f" at most (policy {policy})"
+    return said if start == START else f"{said}, verified from the first skipped branch"
 
 
 # -- parts -----------------------------------------------------------------------------------

@@ -91,6 +91,8 @@ def run(options: argparse.Namespace) -> int:
     """Measure; print a sentence or one line of JSON."""
     if options.max_new_tokens < 1 or options.repeats < 1:
         raise ValueError("--max-new-tokens and --repeats must be 1 or more")
+    if options.buffer_mb < 1:
+        raise ValueError(f"--buffer-mb must be 1 or more, got {options.buffer_mb}")
     prompts = read_categorised(options.prompts, options.limit, by_category=False)
     engine = open_engine(options)
     ids = [engine.encode(Request(prompt=each.text, chat=options.chat)) for each in prompts]

@@ -46,8 +46,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Measure; print tables or one line of JSON."""
     parts = [part.strip() for part in options.parts.split(",") if part.strip()]
-    if unknown := [part for part in parts if part not in PARTS]:
-        raise ValueError(f"unknown part {unknown[0]!r}: choose of {', '.join(PARTS)}")
+    if not parts or not set(parts) <= set(PARTS):
+        raise ValueError(f"--parts is of {', '.join(PARTS)}, got {options.parts!r}")
     ks = _numbers("--ks", options.ks, 1, 16)
     stacks = [_stack(options, layers) for layers in _numbers("--layers", options.layers, 4, 512)]
     contexts = _numbers("--contexts", options.contexts, 2, 1 << 20)
@@ -64,13 +64,14 @@ def run(options: argparse.Namespace) -> int:
         if "context" in parts:
             found["context"] = by_context(engine, setup, contexts)
         if "k" in parts:
-            choices = [Choice(setup.plan, k) for k in ks]
+            choices = [Choice(setup.plan, k, setup.confidence, setup.policy) for k in ks]
             found["k"] = _swept(engine, ids, choices, options, "k")
         if "share" in parts:
             plans = {share: _plan_of(engine, share) for share in shares}
-            rows = _swept(
-                engine, ids, [Choice(plan, setup.k) for plan in plans.values()], options, "share"
-            )
+            choices = [
+                Choice(plan, setup.k, setup.confidence, setup.policy) for plan in plans.values()
+            ]
+            rows = _swept(engine, ids, choices, options, "share")
             found["share"] = [
                 {"share": plan.share, **row} for plan, row in zip(plans.values(), rows, strict=True)
             ]

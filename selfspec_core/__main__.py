@@ -16,6 +16,7 @@ from .check import check, summary
 from .command_line import add_prompts, add_seed, model_options, run
 from .engine import Engine
 from .events import Wait
+from .execution import await_kernels
 from .families import FAMILIES
 from .loading import Progress, available, load
 from .plan import NOTATION, PRESETS, parse_plan
@@ -179,7 +180,9 @@ def _engine(options: argparse.Namespace) -> Engine:
     engine = Engine(
         load(options.model, device=options.device, dtype=options.dtype, progress=_report),
         mode=options.mode,
+        background=True,
     )
+    await_kernels(engine, lambda said: print(said, file=sys.stderr, flush=True))
     print(engine.execution, file=sys.stderr)
     if getattr(options, "k", 0) is None:
         options.k = engine.default_k

@@ -39,7 +39,7 @@ def add_prompts(parser: argparse.ArgumentParser, *, limit: int) -> None:
         help='one {"prompt": …} or {"turns": […]} a line (default: the examples of the project)',
     )
     parser.add_argument(
-        "--limit", type=int, default=limit, help=f"how many prompts (default {limit})"
+        "--limit", type=int, default=limit, help="how many prompts (default %(default)s)"
     )
 
 

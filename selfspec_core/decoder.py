@@ -106,11 +106,14 @@ class ResidualDecoder:
         Args:
             make: makes it.
             make_embedding: makes an embedding that reads the head's weight, for models whose
-                embedding is the head's weight; None leaves the embedding as it is.
+                embedding is the head's weight; None leaves both of those as they are, for the
+                weight would be there twice.
         """
         if type(self._head) is not nn.Linear:
             return
         tied = type(self._embed) is nn.Embedding and self._embed.weight is self._head.weight
+        if tied and make_embedding is None:
+            return
         self._head = make(self._head)
         self._put(self.family.head, self._head)
         if tied and make_embedding is not None:

@@ -97,10 +97,30 @@ def settling(engine: Engine, *, pause: float = 0.02) -> Iterator[None]:
     """
     while engine.building:
         if engine.settle():
-            engine.warm_up()
-        else:
-            time.sleep(pause)
+            break
+        time.sleep(pause)
         yield
+    engine.warm_up()  # also where a request came first, found them ready and changed the engine
+    yield
+
+
+def await_kernels(engine: Engine, say: Callable[[str], None], *, every: float = 2.0) -> None:
+    """Wait until an engine is what it will be, with a line of progress now and then.
+
+    Args:
+        engine: made with `background`.
+        say: told, in words; nothing where nothing has to be built.
+        every: seconds between two lines.
+    """
+    begin = told = time.monotonic()
+    if engine.building:
+        say("compiling kernels for this machine: once, in about ten seconds")
+    while engine.building:
+        if not engine.settle():
+            time.sleep(0.02)
+        if (now := time.monotonic()) - told >= every:
+            told = now
+            say(f"compiling kernels: {now - begin:.0f} s so far")
 
 
 class Building:

@@ -106,13 +106,3 @@ def pack(module: nn.Module) -> int:
         setattr(parent, name, OneDnnLinear(linear))
         count += 1
     return count
-
-
-def packed_for(model: nn.Module) -> str:
-    """Pack a model for oneDNN where that pays; returns in words what was done, and why."""
-    first = next(model.parameters())
-    reason = packs(first.dtype, first.device)
-    if reason is not None:
-        return f"weights as loaded: {reason}"
-    pack(model)
-    return "weights packed for oneDNN"

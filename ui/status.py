@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .explain import Message
-from .words import say
+from .words import msg, say
+
+if TYPE_CHECKING:
+    from selfspec_core.engine import Engine
 
 
 class NotLoaded(RuntimeError):
@@ -26,6 +30,15 @@ class ModelStatus:
     def text(self) -> str:
         """The same in English, for programs and logs."""
         return say(self.said)
+
+
+def execution(engine: Engine) -> Message:
+    """How forwards are executed now; of eager ones the core's reason why."""
+    if engine.building:
+        return msg("common.model.compiling")
+    if engine.mode == "compiled":
+        return msg("common.model.compiled")
+    return msg("common.model.eager", why=engine.execution.split("not compiled: ")[-1])
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from .metrics import routes
 from .model_picker import build_model_picker, from_this_computer
 from .session import Studio
 from .signatures import keep_signatures
+from .status import execution
 from .theme import markup, theme
 from .tune_panel import build_tune
 from .words import i18n, t, text
@@ -72,12 +73,12 @@ def build(studio: Studio) -> gr.Blocks:
         refit = gr.Button("", visible="hidden", elem_id="refit")
 
         async def follow() -> AsyncIterator[str]:
-            """Say how far the model is until it is there."""
+            """Say how far the model is until it is there, and compiled."""
             told = None
-            while studio.status.state == "loading":
-                if studio.status != told:
-                    told = studio.status
-                    yield _status(studio)
+            while studio.status.state == "loading" or (studio.engine and studio.engine.building):
+                if (status := _status(studio)) != told:
+                    told = status
+                    yield status
                 await asyncio.sleep(_POLL_SECONDS)
             yield _status(studio)
 
@@ -146,6 +147,8 @@ def _status(studio: Studio, *, failure: dict[str, Any] | None = None) -> str:
             "said": status.said,
             "fraction": status.fraction,
             "failure": failure or status.failure,
+            "execution": execution(studio.engine) if studio.engine else None,
+            "compiling": studio.engine is not None and studio.engine.building,
             "model": studio.model_name,
             "layers": studio.n_layers,
             "switchable": studio.switchable,

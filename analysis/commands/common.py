@@ -12,6 +12,7 @@ from typing import Any
 from analysis.reference import Reference, Text, write_texts
 from selfspec_core.acceptance import RULES
 from selfspec_core.engine import Engine
+from selfspec_core.execution import await_kernels
 from selfspec_core.loading import Progress, load
 from selfspec_core.plan import NOTATION, PRESETS, SkipPlan
 from selfspec_core.prompts import read_prompts
@@ -39,7 +40,9 @@ def engine_of(options: argparse.Namespace) -> Engine:
     engine = Engine(
         load(options.model, device=options.device, dtype=options.dtype, progress=report),
         mode=options.mode,
+        background=True,
     )
+    await_kernels(engine, say)
     say(engine.execution)
     return engine
 

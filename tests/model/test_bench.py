@@ -322,6 +322,85 @@ def test_compare_prints_one_line_of_json_and_writes_a_folder(arguments, tmp_path
     assert "<link" not in page.split("</style>")[0]
 
 
+def test_by_length_takes_the_usual_lengths_and_by_category_goes_with_it(
+    arguments, capsys, monkeypatch
+):
+    monkeypatch.setattr("bench.compare_command.LENGTHS", "2,5")
+    asked = ["--limit", "2", "--systems", "plain", "--skip", "1-2", "--no-memory"]
+    assert main(["compare", *arguments, *asked, "--by", "length,category"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["lengths"] == [2, 5]
+    assert set(found["systems"]["plain"]["by_length"]) == {"2", "5"}
+    assert set(found["systems"]["plain"]["by_category"]) == {"tea", "rain"}
+    assert main(["compare", *arguments, *asked, "--by", "category"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["lengths"] == [6]
+    assert "by_length" not in found["systems"]["plain"]
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_anything_is_measured(
+    arguments, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(
+        "bench.compare_command.open_engine", lambda _: pytest.fail("the model was loaded")
+    )
+    taken = tmp_path / "a file"
+    taken.write_text("mine", encoding="utf-8")
+    assert main(["compare", *arguments, "--out", str(taken)]) == 2
+    assert "--out" in capsys.readouterr().err
+    assert taken.read_text("utf-8") == "mine"
+
+
+def test_how_it_drafted_stands_beside_the_figures_and_counts_for_memory_too(
+    arguments, tmp_path, capsys, monkeypatch
+):
+    tasks = []
+    real = subprocess.run
+
+    def run(command, **options):
+        if "bench.memory" not in command:
+            return real(command, **options)
+        tasks.append(json.loads(options["input"]))
+        peak = '{"peak_mb": 2.0, "loading_mb": 3.0, "imported_mb": 1.0}'
+        return subprocess.CompletedProcess([], 0, stdout=peak, stderr="")
+
+    monkeypatch.setattr("bench.memory.subprocess.run", run)
+    asked = ["--limit", "1", "--systems", "selfspec", "--skip", "1-2", "--out", str(tmp_path)]
+    way = ["--policy", "auto", "--verify-from", "first_skipped"]
+    assert main(["compare", *arguments, *asked, *way]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["policy"], found["verify_from"]) == ("auto", "first_skipped")
+    assert all(task["policy"] == "auto" for task in tasks)
+    assert [task["verify_from"] for task in tasks] == ["first_skipped"] * 2
+    assert "policy auto" in (tmp_path / "compare.md").read_text("utf-8")
+
+
+def test_a_scale_drafts_by_the_policy_that_is_asked_for(arguments, monkeypatch, capsys):
+    policies = []
+    real = Sweep.__init__
+
+    def seen(self, engine, prompts, choices, **options):
+        policies.append([choice.policy for choice in choices])
+        real(self, engine, prompts, choices, **options)
+
+    monkeypatch.setattr(Sweep, "__init__", seen)
+    asked = ["--limit", "1", "--parts", "k,share", "--ks", "2", "--shares", "20,25"]
+    draft = ["--skip", "1-2", "--policy", "confidence"]
+    assert main(["scale", *arguments, *asked, *draft]) == 0
+    capsys.readouterr()
+    assert policies == [["confidence"], ["confidence"] * 2]
+
+
+def test_kernels_that_are_compiled_first_are_progress_and_not_silence(
+    arguments, capsys, monkeypatch
+):
+    monkeypatch.setattr("selfspec_core.engine.is_built", lambda: False)
+    assert main(["roofline", *arguments, "--limit", "1", "--buffer-mb", "8"]) == 0
+    captured = capsys.readouterr()
+    assert "compiling kernels" in captured.err
+    assert json.loads(captured.out)["execution"].startswith("compiled")
+
+
 def test_roofline_ideal_and_scale_print_what_was_promised(arguments, capsys):
     one = [*arguments, "--limit", "1"]
     draft = ["--skip", "1-2", "--k", "2"]
@@ -349,6 +428,10 @@ def test_roofline_ideal_and_scale_print_what_was_promised(arguments, capsys):
         (["compare", "--lengths", "long"], "32,128,512"),
         (["compare", "--limit", "0"], "--limit"),
         (["compare", "--repeats", "0"], "--repeats"),
+        (["compare", "--by", "weather"], "category or length"),
+        (["compare", "--prompts", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["roofline", "--buffer-mb", "0"], "--buffer-mb"),
+        (["scale", "--parts", ","], "context, k, share, depth"),
         (["compare", "--skip", "99"], "layer 99"),
         (["compare", "--plan", "nowhere.json"], "nowhere.json"),
         (["compare", "--skip", "1-2", "--early-exit", "40"], "--early-exit"),

@@ -16,7 +16,7 @@ from analysis.reference import Reference, Text
 from selfspec_core.cache import KVCache
 from selfspec_core.decoder import ResidualDecoder, Rows
 from selfspec_core.engine import Engine
-from selfspec_core.execution import make_compiled, why_not_compiled
+from selfspec_core.execution import await_kernels, make_compiled, settling, why_not_compiled
 from selfspec_core.loading import wrap
 from selfspec_core.native import build
 from selfspec_core.native.weights import NativeLinear, pack_together, packed, unpacked
@@ -323,6 +323,32 @@ def test_a_request_stays_in_the_mode_it_began_in(monkeypatch):
     after = engine.generate(request(engine, max_new_tokens=4))
     assert after.start.model["execution"] == engine.mode == "compiled"
     assert engine.guarantee is not None
+
+
+@pytest.mark.parametrize("first", ["the engine", "a request"])
+def test_the_engine_is_warm_after_the_change_whoever_found_the_kernels_built(first, monkeypatch):
+    monkeypatch.setattr("selfspec_core.engine.is_built", lambda: False)
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()), background=True)
+    warmed = []
+    monkeypatch.setattr(engine, "warm_up", lambda: warmed.append(engine.mode))
+    engine._building._thread.join(60)
+    changing = settling(engine, pause=0)
+    if first == "a request":
+        engine.generate(request(engine, max_new_tokens=2))
+    list(changing)
+    assert warmed == [engine.mode] == ["compiled"]
+
+
+def test_waiting_for_kernels_says_so_now_and_then_and_nothing_where_there_are_some(monkeypatch):
+    said = []
+    await_kernels(Engine(wrap(wide_bytes(), byte_tokenizer()), background=True), said.append)
+    assert said == []
+    monkeypatch.setattr("selfspec_core.engine.is_built", lambda: False)
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()), background=True)
+    await_kernels(engine, said.append, every=0.0)
+    assert not engine.building
+    assert engine.mode == "compiled"
+    assert len(said) >= 2
 
 
 def test_an_abandoned_stream_does_not_hold_the_engine():

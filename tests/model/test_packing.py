@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from selfspec_core.decoder import ResidualDecoder
-from selfspec_core.packing import PackedLinear, pack, packed_for, packs
+from selfspec_core.execution import make_eager
+from selfspec_core.packing import PackedLinear, pack, packs
 
 from .tiny import ids, tiny
 
@@ -53,9 +54,19 @@ def test_a_deep_copy_and_a_state_dict_have_the_plain_weights_again():
     assert not any(isinstance(m, PackedLinear) for m in copy.deepcopy(model).modules())
 
 
+@needs_bfloat16
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_weight_is_there_once_also_where_the_head_is_the_embedding(tied):
+    model = tiny("llama", tie_word_embeddings=tied).bfloat16()
+    make_eager(ResidualDecoder(model))
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    assert isinstance(head, PackedLinear) is not tied
+    assert (head.weight is embedding.weight) is tied
+
+
 def test_where_packing_gains_nothing_the_model_stays_and_the_reason_is_said():
     model = tiny("llama")
-    told = packed_for(model)
+    told = make_eager(ResidualDecoder(model))
     assert "float32" in told
     assert not any(isinstance(m, PackedLinear) for m in model.modules())
     assert "cuda" in (packs(torch.bfloat16, torch.device("cuda:0")) or "")

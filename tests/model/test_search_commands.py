@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from analysis.__main__ import main
+from analysis.__main__ import _parser, main
 from selfspec_core.plan_files import read_plan_file
 
 from .engines import saved_model
@@ -121,3 +121,11 @@ def test_mistakes_are_told_in_a_sentence(folder, capsys, arguments, told):
     command, *rest = arguments
     assert main([command, *common, *rest]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "limit"), [("importance", 8), ("cost", 8), ("search", 12)])
+def test_a_commands_default_is_its_own_and_what_its_help_says(command, limit, capsys):
+    assert _parser().parse_args([command]).limit == limit
+    with pytest.raises(SystemExit):
+        _parser().parse_args([command, "--help"])
+    assert f"how many prompts (default {limit})" in capsys.readouterr().out

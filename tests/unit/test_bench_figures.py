@@ -10,6 +10,7 @@ import pytest
 
 from bench import compare as comparing
 from bench import llama_cpp
+from bench.__main__ import _parser
 from bench.compare import interleaved
 from bench.compare_command import chosen_systems
 from bench.figures import Item, bootstrap, broken_down, equal_share, figures
@@ -121,8 +122,24 @@ def test_a_system_that_is_not_installed_is_left_out_and_the_rest_runs(monkeypatc
     assert "pip install llama-cpp-python" in left_out["llama-cpp"]
     monkeypatch.setattr(llama_cpp, "is_installed", lambda: True)
     assert chosen_systems("all") == (list(SYSTEMS), {})
-    with pytest.raises(ValueError, match="magic"):
-        chosen_systems("magic")
+    for wrong, said in (("magic", "magic"), (" , ", "choose of all, plain")):
+        with pytest.raises(ValueError, match=said):
+            chosen_systems(wrong)
+
+
+@pytest.mark.parametrize(
+    ("command", "defaults"),
+    [
+        ("compare", (8, 64, 3)),
+        ("roofline", (3, 64, 3)),
+        ("ideal", (8, 64, 3)),
+        ("scale", (2, 48, 2)),
+        ("streaming", (8, 64, 3)),
+    ],
+)
+def test_a_commands_defaults_are_its_own(command, defaults):
+    options = _parser().parse_args([command])
+    assert (options.limit, options.max_new_tokens, options.repeats) == defaults
 
 
 def test_llama_cpp_is_asked_for_greedy_tokens_up_to_the_end(monkeypatch):

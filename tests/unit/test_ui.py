@@ -22,6 +22,8 @@ from ui.recorded import WELCOME, read_recording
 from ui.run import run
 from ui.session import Studio
 from ui.settings import Settings
+from ui.status import ModelStatus, execution
+from ui.studio import _status
 from ui.words import say
 
 LAYERS = 12
@@ -428,3 +430,26 @@ def test_importing_the_page_does_not_import_torch():
     """The page is up within a second because torch comes later, on the engine's thread."""
     code = "import sys, ui.session, ui.run, ui.recorded; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("building", "mode", "words", "shown"),
+    [
+        (True, "eager", "eager: kernels are being built for this machine", "being compiled"),
+        (False, "compiled", "compiled: every branch one call", "compiled for this processor"),
+        (False, "eager", "eager: as loaded; not compiled: no C++ compiler", "no C++ compiler"),
+    ],
+)
+def test_the_page_says_how_forwards_are_executed_and_why(building, mode, words, shown):
+    engine = SimpleNamespace(building=building, mode=mode, execution=words)
+    assert shown in say(execution(engine))
+    assert say(execution(engine), "zh") != say(execution(engine))
+    studio = SimpleNamespace(
+        engine=engine,
+        status=ModelStatus("ready", "there"),
+        model_name="tiny",
+        n_layers=4,
+        switchable=False,
+    )
+    told = json.loads(_status(studio))
+    assert (told["execution"], told["compiling"]) == (execution(engine), building)
