@@ -94,6 +94,8 @@ class SlowedEngine:
         self._engine = engine
         self.pause = 0.0
         self.rounds = 0
+        self._goes_on = threading.Event()
+        self._goes_on.set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
@@ -104,7 +106,17 @@ class SlowedEngine:
             if event.type == "round":
                 self.rounds += 1
                 time.sleep(self.pause)
+                self._goes_on.wait(120)
             yield event
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No round ends meanwhile: what runs is still running, however slow the machine is."""
+        self._goes_on.clear()
+        try:
+            yield
+        finally:
+            self._goes_on.set()
 
 
 @dataclass
@@ -290,7 +302,7 @@ def serious(page: Any, **options: Any) -> list[tuple[str, str]]:
     ]
 
 
-def wait_until(condition: Any, what: str, seconds: float = 30.0, page: Any = None) -> None:
+def wait_until(condition: Any, what: str, seconds: float = 90.0, page: Any = None) -> None:
     """Wait until a condition holds, or fail saying what never came.
 
     Args:
@@ -319,12 +331,20 @@ class Stage:
         """The number of the run that the page shows."""
         return self.page.evaluate("window.SelfSpec.trace.run")
 
-    def done(self, after: int = -1) -> dict[str, Any]:
-        """Wait for a run later than `after` to end, background work too; its `done` event."""
+    def done(self, after: int = -1, **start: Any) -> dict[str, Any]:
+        """Wait for a run later than `after` to end, background work too; its `done` event.
+
+        Args:
+            start: what that run was begun with, of its `start` event; others may come before it.
+        """
         self.page.wait_for_function(
-            "n => window.SelfSpec.trace.run > n && "
-            "['done', 'stopped', 'error'].includes(window.SelfSpec.trace.header.state)",
-            arg=after,
+            """([n, wanted]) => {
+              const { run, header, events } = window.SelfSpec.trace;
+              if (run <= n || !['done', 'stopped', 'error'].includes(header.state)) return false;
+              const start = events.find(e => e.type === 'start');
+              return Object.entries(wanted).every(([name, value]) => start?.[name] === value);
+            }""",
+            arg=[after, start],
         )
         return self.event("done")
 
@@ -354,11 +374,12 @@ class Stage:
 
     def set_length(self, tokens: int) -> None:
         """Type a length into its number field, without re-running."""
+        auto = self.page.is_checked("#auto input")
         self.page.uncheck("#auto input")
         field = self.page.locator("#length input[type=number]")
         field.fill(str(tokens))
         field.blur()
-        self.page.check("#auto input")
+        self.page.set_checked("#auto input", auto)
 
     def clean_text(self) -> str:
         """The text without any drafts, as the page shows it."""

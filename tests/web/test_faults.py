@@ -26,9 +26,8 @@ def test_errors_are_told_from_what_gradio_breaks_off(browser, script, leaves, sa
     faults = Faults()
     faults.watch(page)
     page.goto("data:text/html,<p>one</p>")
-    page.wait_for_timeout(50)
-    page.evaluate(script)
-    page.wait_for_timeout(50)
+    with page.expect_event("console" if script.startswith("console") else "pageerror"):
+        page.evaluate(script)
     if leaves:
         page.goto("data:text/html,<p>two</p>")
     else:

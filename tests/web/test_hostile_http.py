@@ -77,7 +77,7 @@ def test_any_body_is_answered(app, body):
             event = json.loads(begun.text)["event_id"]
             got = client.get(f"{app.url}/gradio_api/call/generate/{event}").text
             assert "Traceback" not in got
-    assert httpx.get(f"{app.url}/health").json()["status"] == "ready"
+    assert httpx.get(f"{app.url}/health", timeout=60).json()["status"] == "ready"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_any_address_is_answered_and_gives_no_file_away(app, path):
     else:
         assert "root:x:" not in answered.text
         assert "Traceback" not in answered.text
-    assert httpx.get(f"{app.url}/health").json()["status"] == "ready"
+    assert httpx.get(f"{app.url}/health", timeout=60).json()["status"] == "ready"
 
 
 def test_the_engine_still_writes_what_it_wrote_before(app):

@@ -63,9 +63,10 @@ def test_arrow_keys_choose_among_choices_and_go_round(app, new_page):
     press(page, "ArrowLeft")
     strip_shows(stage, "none")
     press(page, "ArrowUp")
-    # The answer to the choice before may come in between.
+    # The answer to the choice before may come in between, and choose that again meanwhile.
+    page.wait_for_function("SelfSpec.plans.now().includes(';')")
     page.locator("#preset label.selected:last-child").wait_for()
-    page.wait_for_timeout(500)
+    page.wait_for_timeout(500)  # for what must not happen
     assert page.locator("#preset input").last.is_checked()
 
 
@@ -76,13 +77,18 @@ def test_a_list_of_choices_closes_behind_tab_and_a_choice_keeps_the_focus(app, n
     options = page.locator("[role=listbox] [data-testid=dropdown-option]")
     options.first.wait_for()
     press(page, "Tab")
-    page.wait_for_timeout(500)
+    options.first.wait_for(state="detached")
+    page.wait_for_timeout(500)  # for what must not happen
     assert options.count() == 0
     page.focus("#tune-method input")  # not by Shift+Tab: terms are marked between them meanwhile
     options.first.wait_for()
     chosen = page.input_value("#tune-method input")
     press(page, "ArrowDown", "Enter")
-    page.wait_for_timeout(500)
+    page.wait_for_function(
+        "was => document.querySelector('#tune-method input').value !== was", arg=chosen
+    )
+    options.first.wait_for(state="detached")
+    page.wait_for_timeout(500)  # for what must not happen
     assert page.input_value("#tune-method input") != chosen
     assert page.evaluate(FOCUSED) == "tune-method"
     assert options.count() == 0
@@ -102,7 +108,7 @@ def test_stop_gives_focus_back_to_what_began_the_work(app, new_page, monkeypatch
     stop.focus()
     press(page, "Enter")
     stop.wait_for(state="hidden")
-    assert page.evaluate(FOCUSED) == "tune-search-go"
+    page.wait_for_function(f"{FOCUSED} === 'tune-search-go'")
 
 
 def test_steps_of_a_plan_by_length_keep_the_focus(app, new_page):
@@ -122,8 +128,13 @@ def test_steps_of_a_plan_by_length_keep_the_focus(app, new_page):
 def test_replay_and_a_race_that_starts_over_keep_the_focus(app, open_saved):
     page = open_saved(beside_slow_decoding(events_of(app)), reduced_motion="no-preference").page
     page.focus("[data-tool=replay]")
+    # Looked at as it begins: it may be over soon.
+    page.evaluate(
+        """document.querySelector('[data-tool=replay]').addEventListener(
+             'click', () => (window.played = SelfSpec.trace.playing))"""
+    )
     press(page, "Enter")
-    page.wait_for_function("SelfSpec.trace.playing")
+    assert page.evaluate("window.played") is True
     page.wait_for_timeout(100)
     assert page.evaluate("document.activeElement.dataset.tool") == "replay"
     press(page, "Enter")  # says nothing while it plays

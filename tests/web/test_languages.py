@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 import pytest
 
-from .conftest import Stage
+from .conftest import Stage, wait_until
 from .test_decode import open_stage
 
 pytestmark = pytest.mark.browser
@@ -24,10 +25,11 @@ SAME = re.compile(
 )
 WORD = re.compile(r"[A-Za-z]{3,}")
 
-# Everything that can be seen or heard, but data (translate="no") and Gradio's own footer.
+# Everything that can be seen or heard, but data (translate="no", and the model's words in what is
+# announced) and Gradio's own footer.
 TEXTS = """() => {
   const found = [];
-  const data = (element) => element.closest('[translate="no"], footer, script, style, textarea, input, .toast-wrap');
+  const data = (element) => element.closest('[translate="no"], .ss-heard, footer, script, style, textarea, input, .toast-wrap');
   const seen = (element) => element.checkVisibility({checkOpacity: false, checkVisibilityCSS: true});
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
@@ -55,6 +57,13 @@ def english(page) -> list[str]:
     return sorted({text for text, rest in own if WORD.search(rest)})
 
 
+def in_chinese(page) -> None:
+    """Wait until all of the page is in Chinese: Gradio's components follow a little later."""
+    with suppress(AssertionError):
+        wait_until(lambda: not english(page), "Chinese", 30, page)
+    assert english(page) == []
+
+
 def test_the_language_switches_without_a_reload_components_views_and_server_sentences(
     app, new_page
 ):
@@ -70,7 +79,7 @@ def test_the_language_switches_without_a_reload_components_views_and_server_sent
     assert "在这台机器上实测" in page.locator(".ss-figure-speed").inner_text()
     assert "与普通解码完全相同 ✓" in page.locator(".ss-figure-speedup").inner_text()
     assert "达到了长度上限" in page.locator(".ss-status").inner_text()
-    assert page.locator("#k").inner_text().startswith("草稿长度 k")
+    page.wait_for_function("document.querySelector('#k').innerText.startsWith('草稿长度 k')")
     page.get_by_role("button", name="EN", exact=True).click()
     page.wait_for_function("document.querySelector('#run').innerText === 'Run'")
     assert "identical to plain decoding ✓" in page.locator(".ss-figure-speedup").inner_text()
@@ -83,15 +92,28 @@ def test_nothing_on_the_decode_panel_stays_in_english(app, new_page):
     stage.run()
     page.locator(".ss-tokens .ss-rejected").first.click()
     page.locator(".ss-inspector").wait_for()
-    assert english(page) == []
+    in_chinese(page)
+    announced = re.compile(r"^第 \d+ 轮：\d+ 个中接受 \d+ 个。")
+    page.locator(".ss-heard").filter(has_text=announced).wait_for(state="attached")
 
 
-@pytest.mark.parametrize("panel", ["layers", "tune", "compare", "learn"])
+# What is there once a panel is.
+LAST = {
+    "layers": ".lp-toolbar",
+    "tune": "#tune-suggest-go",
+    "compare": ".ss-compare-time:not(:empty)",
+    "learn": ".ss-lesson",
+}
+
+
+@pytest.mark.parametrize("panel", LAST)
 def test_nothing_on_the_other_panels_stays_in_english(app, new_page, panel):
     stage = Stage(new_page(f"{app.url}/#panel={panel}&lang=zh"))
     stage.page.wait_for_function(f"window.SelfSpec.panel() === '{panel}'")
-    stage.page.wait_for_timeout(1500)
-    assert english(stage.page) == []
+    stage.page.wait_for_selector('.ss-model[data-state="ready"]')
+    stage.page.wait_for_selector(LAST[panel])
+    stage.page.wait_for_timeout(500)  # for what may come still
+    in_chinese(stage.page)
 
 
 def test_errors_are_said_in_the_page_s_language(app, new_page):
@@ -113,7 +135,7 @@ def test_the_browser_s_language_is_followed_and_the_chosen_one_remembered(app, n
     page.get_by_role("button", name="EN", exact=True).click()
     page.reload()
     page.wait_for_function("document.querySelector('#run')?.innerText === 'Run'")
-    assert page.locator("#k").inner_text().startswith("Draft length k")
+    page.wait_for_function("document.querySelector('#k')?.innerText.startsWith('Draft length k')")
 
 
 def test_a_link_names_a_language_and_a_panel(app, new_page):

@@ -81,7 +81,13 @@ def open_panel(new_page, app, *, prompt: str = "a fox runs", plan: str = "3-4", 
     panel.page.fill(PLAN, plan)
     panel.page.press(PLAN, "Enter")
     panel.page.fill("#prompt textarea", prompt)
-    return panel.open()
+    panel.open()
+    panel.page.wait_for_function(
+        "text => { const { plan } = SelfSpec.layersPanel ?? {};"
+        " return plan && SelfSpec.planText(plan) === text; }",
+        arg=str(SkipPlan.parse(plan, LAYERS)),
+    )
+    return panel
 
 
 def ran(new_page, app, **options) -> Panel:

@@ -87,8 +87,8 @@ def shows(page: Any, name: str) -> None:
 def test_a_link_starts_a_lesson_that_asks_before_it_reveals_and_gives_everything_back(open_learn):
     page = open_learn("panel=learn&lesson=sample&seed=11&k=5&plan=2-3")
     at_step(page, 1)
-    assert page.evaluate("document.activeElement.id") == "ss-coach-step"
-    assert page.evaluate("SelfSpec.panel()") == "decode"
+    page.wait_for_function("document.activeElement.id === 'ss-coach-step'")
+    page.wait_for_function("SelfSpec.panel() === 'decode'")
     shows(page, "welcome")
     page.wait_for_function("document.querySelector('#k input[type=number]').value === '3'")
     page.wait_for_selector("#layers .ss-strip[data-ss-outlined]")
@@ -103,13 +103,13 @@ def test_a_link_starts_a_lesson_that_asks_before_it_reveals_and_gives_everything
     at_step(page, 2)
     assert not page.locator(NEXT).is_visible()
     assert "%." not in page.locator(BODY).inner_text()
-    assert page.evaluate("SelfSpec.stage.tabs.selected") == "rounds"
+    page.wait_for_function("SelfSpec.stage.tabs.selected === 'rounds'")
     page.get_by_role("button", name="about a half").click()
     page.wait_for_selector(".ss-verdict-line.ss-right")
     share = page.evaluate("(100 * SelfSpec.reading.done.alpha).toFixed(0)")
     assert f"It was {share}%." in page.locator(".ss-reveal").inner_text()
     page.wait_for_function("SelfSpec.stage.tabs.selected === 'step'")
-    assert page.locator(".ss-where").inner_text().startswith("round 2 of")
+    page.locator(".ss-where", has_text=re.compile("^round 2 of")).wait_for()
     assert page.locator(NEXT).inner_text() == "Next"
     # A prediction is made once.
     page.locator(".ss-choice").first.dispatch_event("click")
@@ -150,6 +150,8 @@ def test_live_tasks_notice_what_is_done_and_the_lesson_ends_with_a_sentence(open
     page.click(NEXT)
     at_step(page, 4)
     shows(page, "welcome")
+    # The last of what the step sets up; from then on it watches.
+    page.locator(".ss-where", has_text=re.compile("^round 2 of")).wait_for()
     # Watching a run, and ceasing to, leaves the stage as it was.
     assert page.evaluate("SelfSpec.trace.views.length") == views - 1
     assert page.locator(".ss-state").first.inner_text() == "Recorded"
@@ -464,6 +466,7 @@ def test_the_offline_file_plays_every_lesson_with_the_network_off(browser, tmp_p
     errors, asked = [], []
     context = browser.new_context(bypass_csp=True, reduced_motion="reduce", offline=True)
     page = context.new_page()
+    page.set_default_timeout(90_000)  # machines may be busy
     try:
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
@@ -486,7 +489,9 @@ def test_the_offline_file_plays_every_lesson_with_the_network_off(browser, tmp_p
         page.wait_for_selector(".ss-takeaway")
         assert page.evaluate("SelfSpec.learn.progress.of('sample').done") is True
         page.get_by_role("button", name="Next lesson: The one after it").click()
+        at_step(page, 1, 3)
         page.click(NEXT)
+        at_step(page, 2, 3)
         assert "this step shows the panel “Layers”" in page.locator(BODY).inner_text()
         page.locator(".ss-figure-tau .ss-term-mark").click()
         page.wait_for_selector(".ss-term-card h3")
@@ -505,6 +510,7 @@ def test_every_real_lesson_plays_to_its_end_in_the_offline_file(browser, tmp_pat
     errors = []
     context = browser.new_context(bypass_csp=True, reduced_motion="reduce", offline=True)
     page = context.new_page()
+    page.set_default_timeout(90_000)  # machines may be busy
     try:
         page.on("pageerror", lambda error: errors.append(str(error)))
         for number, (name, lesson) in enumerate(book().lessons.items()):

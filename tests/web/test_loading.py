@@ -11,7 +11,7 @@ import pytest
 from ui.recorded import read_recording
 from ui.session import Studio
 
-from .conftest import Stage, launch
+from .conftest import Stage, launch, wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -19,11 +19,12 @@ pytestmark = pytest.mark.browser
 def test_a_recorded_run_plays_at_once_and_is_labelled(app_before_loading, browser):
     context = browser.new_context()
     try:
+        context.set_default_timeout(90_000)  # machines may be busy
         context.new_page().goto(app_before_loading.url)  # the server's first answer is a cold one
         page = context.new_page()
         begin = time.monotonic()
         page.goto(app_before_loading.url)
-        page.wait_for_selector(".ss-tokens .ss-accepted", timeout=10_000)
+        page.wait_for_selector(".ss-tokens .ss-accepted")
         print(f"a recorded token was visible after {time.monotonic() - begin:.2f} s")
         assert app_before_loading.studio.engine is None
         status = page.locator(".ss-status").inner_text()
@@ -31,7 +32,7 @@ def test_a_recorded_run_plays_at_once_and_is_labelled(app_before_loading, browse
         assert "SmolLM2-135M-Instruct" in status
         assert f"k {read_recording().start.k}" in status
         assert re.search(r"\d{4}-\d{2}-\d{2}", status)
-        assert page.locator(".ss-model").get_attribute("data-state") == "loading"
+        page.wait_for_selector('.ss-model[data-state="loading"]')
     finally:
         context.close()
 
@@ -41,6 +42,7 @@ def test_a_recorded_run_is_seen_before_any_of_gradio_s_scripts_is_there(
 ):
     context = browser.new_context()
     try:
+        context.set_default_timeout(90_000)
         page = context.new_page()
         released = threading.Event()
         waiting = []
@@ -53,13 +55,13 @@ def test_a_recorded_run_is_seen_before_any_of_gradio_s_scripts_is_there(
 
         page.route("**/assets/*.js", hold)
         page.goto(app_before_loading.url, wait_until="commit")
-        page.wait_for_selector(".ss-preview .ss-tokens .ss-accepted", timeout=30_000)
+        page.wait_for_selector(".ss-preview .ss-tokens .ss-accepted")
         assert page.locator(".ss-before .ss-brand").is_visible()
-        assert waiting
+        wait_until(lambda: waiting, "the page to ask for Gradio's scripts", page=page)
         released.set()
         for route in waiting:
             route.continue_()
-        page.wait_for_selector("#run", state="attached", timeout=60_000)
+        page.wait_for_selector("#run", state="attached")
         page.wait_for_function("!document.querySelector('.ss-preview, .ss-before')")
         assert page.locator(".ss-tokens").count() == 1
     finally:
@@ -73,12 +75,12 @@ def test_a_run_asked_for_too_early_waits_for_the_model_and_then_runs(app_before_
     stage.page.fill("#plan textarea, #plan input", "3-4")
     stage.page.click("#run")
     stage.page.wait_for_function("document.body.dataset.selfspec === 'waiting'")
-    assert "Your run starts by itself" in stage.page.locator(".ss-status").inner_text()
+    stage.page.locator(".ss-status", has_text="Your run starts by itself").wait_for()
     app_before_loading.loads.set()
     done = stage.done(before)
     assert done["tokens"]
     stage.page.wait_for_selector('.ss-model[data-state="ready"]')
-    assert stage.page.locator(".ss-branch").count() == 16
+    stage.page.wait_for_function("document.querySelectorAll('.ss-branch').length === 16")
     assert stage.page.input_value("#prompt textarea") == "a fox runs"
 
 
@@ -89,8 +91,9 @@ def test_a_model_that_cannot_be_loaded_is_a_sentence_and_the_page_stays(tmp_path
         studio.start_loading()
         demo, url = launch(studio)
         stage = Stage(new_page(url))
-        stage.page.wait_for_selector('.ss-model[data-state="failed"]', timeout=60_000)
+        stage.page.wait_for_selector('.ss-model[data-state="failed"]')
         stage.run()
+        stage.says("nothing-here")
         note = stage.page.locator(".ss-notes").inner_text()
         assert "The model could not be loaded" in note
         assert "nothing-here" in note
@@ -117,7 +120,7 @@ def test_another_model_is_loaded_for_everybody_and_a_wrong_one_is_answered(
         demo, url = launch(studio)
         stage = Stage(new_page(url))
         page = stage.page
-        page.wait_for_selector('.ss-model[data-state="ready"]', timeout=60_000)
+        page.wait_for_selector('.ss-model[data-state="ready"]')
         first = studio.engine
         page.get_by_role("button", name="Change the model").click()
         picker = page.locator("#model-picker")

@@ -17,6 +17,7 @@ def test_hostile_tokens_are_shown_as_text(app, new_page):
     stage = open_stage(new_page, app)
     page = stage.page
     page.fill("#prompt textarea", " ".join(HOSTILE))
+    page.uncheck("#auto input")  # a shorter run of its own would do for the one that is asked for
     page.fill("#temperature input[type=number]", "2")
     page.locator("#temperature input[type=number]").blur()
     stage.set_length(300)
@@ -76,13 +77,13 @@ def story(stage: Stage) -> list[tuple]:
 
 def test_a_closed_tab_stops_the_work_at_the_next_round(app, new_page):
     """Case 27."""
-    app.engine.pause = 0.1
+    app.engine.pause = 0.3
     stage = open_stage(new_page, app)
     stage.set_length(512)
     stage.start_running()
     stage.page.close()
     rounds = app.engine.rounds
-    wait_until(lambda: app.studio.scheduler.idle, "the work of a closed tab to stop", 10)
+    wait_until(lambda: app.studio.scheduler.idle, "the work of a closed tab to stop")
     # Noticing takes a message to a closed connection; then the round under way is the last.
     assert app.engine.rounds - rounds < 20
 

@@ -34,6 +34,15 @@ def strip_shows(stage: Stage, plan: str) -> None:
     )
 
 
+def follows(stage: Stage, plan: str) -> None:
+    """Wait until the field and the history have a plan that came from the strip or a preset."""
+    stage.page.wait_for_function(
+        """plan => document.querySelector('#plan textarea, #plan input').value === plan
+             && SelfSpec.plans.texts[SelfSpec.plans.at] === plan && !SelfSpec.plans.asking""",
+        arg=plan,
+    )
+
+
 def test_the_plan_is_undone_and_done_again(app, new_page):
     stage = open_stage(new_page, app)
     stage.page.uncheck("#auto input")
@@ -42,11 +51,10 @@ def test_the_plan_is_undone_and_done_again(app, new_page):
     strip_shows(stage, "3-4,a5")
     stage.page.locator("#preset label", has_text="none").click()
     strip_shows(stage, "none")
-    stage.page.wait_for_timeout(800)
+    follows(stage, "none")
     stage.page.click("#undo")
     strip_shows(stage, "3-4,a5")
-    shown = SkipPlan.parse(stage.page.input_value("#plan textarea, #plan input"), LAYERS)
-    assert shown == SkipPlan.parse("3-4,a5", LAYERS)
+    follows(stage, str(SkipPlan.parse("3-4,a5", LAYERS)))
     stage.page.click("#undo")
     strip_shows(stage, "3-4")
     stage.page.click("#redo")
@@ -100,8 +108,7 @@ def test_shift_takes_a_range_by_mouse_and_by_keyboard(app, new_page):
     page.click('.ss-branch-attention[data-layer="2"]')
     page.click('.ss-branch-attention[data-layer="5"]', modifiers=["Shift"])
     strip_shows(stage, "a2-5")
-    page.wait_for_timeout(800)
-    assert page.input_value("#plan textarea, #plan input") == "a2-5"
+    follows(stage, "a2-5")
     page.click('.ss-branch-mlp[data-layer="1"]')
     page.keyboard.press("Shift+ArrowRight")
     page.keyboard.press("Shift+ArrowRight")
@@ -129,7 +136,7 @@ def test_late_answers_change_nothing_that_was_clicked_since(app, new_page):
     for layer in (1, 2, 3, 4):
         page.click(f'.ss-branch-attention[data-layer="{layer}"]')
         page.wait_for_timeout(100)
-    wait_until(lambda: page.wait_for_timeout(20) or len(held) >= 4, "the page to ask")
+    wait_until(lambda: len(held) >= 4, "the page to ask", page=page)
     strip_shows(stage, "a1-4")
     for number, route in enumerate(reversed(held)):
         with page.expect_response(lambda _: True):
@@ -137,9 +144,10 @@ def test_late_answers_change_nothing_that_was_clicked_since(app, new_page):
         page.wait_for_timeout(100)
         if number == 0:
             page.click('.ss-branch-mlp[data-layer="6"]')
-    page.wait_for_timeout(300)
+    follows(stage, "a1-4,m6")
+    page.wait_for_timeout(300)  # for what must not happen
     strip_shows(stage, "a1-4,m6")
-    assert page.input_value("#plan textarea, #plan input") == "a1-4,m6"
+    follows(stage, "a1-4,m6")
 
 
 def test_a_run_waits_for_the_plan_that_was_asked_for(app, new_page):
@@ -214,6 +222,9 @@ def test_a_link_carries_model_panel_language_and_policy(app, new_page):
     other = Stage(new_page(page.url.replace("panel=decode", "panel=tune")))
     other.page.wait_for_function("window.SelfSpec.panel() === 'tune'")
     other.page.evaluate("window.SelfSpec.openPanel('decode')")
+    other.page.wait_for_function(
+        "document.querySelector('#prompt textarea')?.value === 'a fox runs'"
+    )
     other.run()
     assert other.event("start")["policy"].startswith("adaptive")
 
@@ -245,8 +256,7 @@ def test_a_live_run_is_announced_and_a_recorded_one_is_not(app, new_page):
     heard = stage.page.locator(".ss-heard")
     assert heard.text_content() == ""
     stage.run()
-    stage.page.wait_for_function("document.querySelector('.ss-heard').textContent !== ''")
-    assert re.match(r"Round \d+: \d+ of \d+ kept\. ", heard.text_content())
+    heard.filter(has_text=re.compile(r"^Round \d+: \d+ of \d+ kept\. ")).wait_for(state="attached")
 
 
 def test_a_link_carries_sampling_where_it_is_not_the_page_s_first(app, new_page):
@@ -274,7 +284,7 @@ def test_a_link_beyond_this_server_s_sliders_still_runs(app, new_page):
     page = stage.page
     page.wait_for_selector('.ss-model[data-state="ready"]')
     page.wait_for_function("document.querySelector('#length input[type=number]').value === '512'")
-    assert page.input_value("#k input[type=number]") == "16"
+    page.wait_for_function("document.querySelector('#k input[type=number]').value === '16'")
     stage.set_length(6)
     stage.run()
     assert stage.event("start")["k"] == 16

@@ -265,6 +265,7 @@ def test_a_search_stops_goes_on_and_is_confirmed(tune):
     # The same as a table, for whoever prefers that; and starting afresh forgets.
     page.click(".ss-tune-more summary")
     assert page.locator(".ss-tune-more tbody tr").count() >= 1
+    budget(page, 300)  # it is still going on when it is stopped
     page.click("#tune-search-afresh")
     page.wait_for_function(
         "!document.querySelector('.ss-tune-search .ss-notes').textContent.includes('Going on')"
@@ -346,9 +347,11 @@ def test_a_found_draft_temperature_goes_to_decode_and_figures_into_the_file(app,
     page.wait_for_function("location.hash.includes('drafttemp=0.4')")
     page.fill("#draft-temperature input", "")
     page.locator("#draft-temperature input").blur()
-    page.wait_for_timeout(200)
-    page.click("#share")
-    page.wait_for_function("!location.hash.includes('drafttemp')")
+    wait_until(
+        lambda: page.click("#share") or "drafttemp" not in page.evaluate("location.hash"),
+        "a link without it",
+        page=page,
+    )
 
 
 def test_a_closed_tab_ends_a_search(app, tune):
@@ -357,7 +360,7 @@ def test_a_closed_tab_ends_a_search(app, tune):
     page.click("#tune-search-go")
     page.wait_for_selector(".ss-tune-search .ss-tune-best dd")
     page.close()
-    wait_until(lambda: app.studio.scheduler.idle, "the search of a closed tab to end", 20)
+    wait_until(lambda: app.studio.scheduler.idle, "the search of a closed tab to end")
 
 
 def test_two_people_search_and_suggest_at_once_and_keep_their_own_plans(tune):
@@ -372,13 +375,13 @@ def test_two_people_search_and_suggest_at_once_and_keep_their_own_plans(tune):
     bob.click('.ss-tune-suggest button:has-text("Use this plan")')
     wait_for_plan(bob, bob.locator(".ss-tune-suggest .ss-tune-plan").inner_text())
     assert plan_of(ann) == before
-    assert not ann.locator(".ss-tune-search .ss-tune-job").get_attribute("hidden")
+    assert ann.locator(".ss-tune-search .ss-tune-job").is_visible()
     # A run in Decode doesn't end the search either.
     ann.locator("[role=tab]").first.click()
     ann.click("#run")
     ann.wait_for_function("['done'].includes(window.SelfSpec.trace.header.state)")
     on_tune(ann)
-    assert ann.locator('.ss-tune-search .ss-tune-job[data-state="running"]').count() == 1
+    ann.wait_for_selector('.ss-tune-search .ss-tune-job[data-state="running"]')
     ann.click(".ss-tune-search .ss-tune-job button")
     ann.wait_for_selector('.ss-tune-search .ss-tune-job[data-state="stopped"]')
 
@@ -450,7 +453,7 @@ def test_a_file_is_read_and_k_comes_with_it(tune, tmp_path):
     page.set_input_files(".ss-tune-import input[type=file]", file)
     wait_for_plan(page, "6-7")
     page.wait_for_function("document.querySelector('#k input[type=number]').value === '5'")
-    assert "LayerSkip" in page.locator(".ss-tune-import .ss-note").first.inner_text()
+    page.locator(".ss-tune-import .ss-note", has_text="LayerSkip").wait_for()
 
 
 def test_nonsense_gets_a_clear_answer_and_changes_nothing(tune, tmp_path):

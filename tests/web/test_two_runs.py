@@ -49,7 +49,8 @@ def test_the_race_starts_pauses_and_replays(app, open_saved):
     assert go.inner_text() == "Go on"
     # Its pace is the trace's: one token each 900 ms.
     written = page.locator(".ss-lane-plain .ss-lane-time").inner_text().split(" / ")[0]
-    assert int(written) == int(float(at.split()[0]) / 0.9)
+    at_most, at_least = (int((float(at.split()[0]) + slack) / 0.9) for slack in (0.01, -0.01))
+    assert at_least <= int(written) <= at_most  # the clock shows hundredths
     page.get_by_role("button", name="Start over").click()
     assert page.locator(".ss-race-verdict").inner_text() == ""
 
