@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-PRIOR = 0.6
+PRIOR = 0.7
 """Acceptance of a draft under a plan that nobody has drafted with yet."""
-PRIOR_WEIGHT = 1.0
+PRIOR_WEIGHT = 2.0
 """How many judged drafts that guess counts for."""
 POOL_WEIGHT = 6.0
 """How many judged drafts a place in the round takes over from all places together."""
-FIRST_CREDIT = 1.0
+FIRST_CREDIT = 2.0
 """Windows that may be lost on getting to know a plan."""
 
 
