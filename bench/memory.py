@@ -1,9 +1,10 @@
-"""What a system takes in memory: a fresh process that loads it and writes one short text.
+"""What a system takes in memory, in a fresh process that loads it, warms it up and writes a text.
 
 The systems of a comparison share one process, so their peaks can't be told apart there. Each
 gets a process of its own, which imports the libraries, loads only what the system needs, and
-says the highest memory that it had while it wrote. Loading is told apart: its peak is the same
-for all that read the same weights, and would hide what they take afterwards.
+says the highest memory that it had while it wrote. Loading and the first text are told apart:
+their peak is the same for all that read the same weights, and would hide what they take
+afterwards.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 import psutil
 import torch
+import transformers
 
 from selfspec_core.engine import Engine
 from selfspec_core.plan import parse_plan
@@ -39,10 +41,11 @@ class Peak:
     """Megabytes of 10⁶ bytes.
 
     Args:
-        peak_mb: highest memory while it wrote, from when it was ready: resident on a CPU (all of
-            the process, libraries too), allocated on a GPU.
-        loading_mb: the same of everything before, loading and packing.
-        imported_mb: resident before a model was loaded: what the libraries take; 0 on a GPU.
+        peak_mb: highest memory while it wrote, once it was warm: resident on a CPU (all of the
+            process, libraries too), allocated on a GPU.
+        loading_mb: the same of everything before: loading, packing, and a first text.
+        imported_mb: resident before a model was loaded: what the libraries take, with what
+            transformers imports only where a model is asked for; 0 on a GPU.
     """
 
     peak_mb: float
@@ -99,6 +102,7 @@ def peak_of(
 
 def main(task: dict[str, Any]) -> Peak:
     """The process of one system."""
+    _ = transformers.PreTrainedModel, transformers.GenerationMixin  # imported only when asked for
     imported = psutil.Process().memory_info().rss / 1e6
     torch.set_num_threads(task["threads"])
     options = argparse.Namespace(**{key: task[key] for key in ("model", "device", "dtype")})
@@ -119,6 +123,7 @@ def main(task: dict[str, Any]) -> Peak:
         context=task["context"],
     )
     write = lineup.make(task["name"], task["rows"])
+    write(task["prompt_ids"], TOKENS)
     gc.collect()
     loading = _peak_mb(reset=True)
     write(task["prompt_ids"], TOKENS)

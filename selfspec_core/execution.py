@@ -61,7 +61,9 @@ def make_eager(decoder: ResidualDecoder) -> str:
     for pair in decoder.branches:
         for branch in pair:
             pack(branch.module)
+        give_back()
     decoder.pack_head(OneDnnLinear)
+    give_back()
     return "weights packed for oneDNN"
 
 
@@ -77,9 +79,9 @@ def make_compiled(decoder: ResidualDecoder, report: Callable[[float], None] | No
     """
     build.load()
     for done in go_native(decoder):
+        give_back()  # each layer's originals, or both copies would be there at the end
         if report is not None:
             report(done)
-    give_back()
     branches = [branch for pair in decoder.branches for branch in pair]
     native = sum(branch.native is not None for branch in branches)
     if native == len(branches):

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
+import subprocess
+import sys
 import weakref
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +20,34 @@ from selfspec_core.packing import PackedLinear, pack, packs
 from .tiny import ids, tiny
 
 CPU = torch.device("cpu")
+ROOT = Path(__file__).resolve().parents[2]
+
+PACK_A_MODEL_OF_100_MB = """
+import contextlib, json, sys
+from pathlib import Path
+import psutil, torch
+from selfspec_core.decoder import ResidualDecoder
+from selfspec_core.execution import make_compiled, make_eager
+from selfspec_core.native.build import Unavailable
+from selfspec_core.pages import give_back
+from selfspec_core.runtime import peak_memory_mb
+from tests.model.tiny import tiny
+
+model = tiny("llama", hidden_size=512, intermediate_size=2048, num_hidden_layers=12).bfloat16()
+weights = sum(weight.nbytes for weight in model.parameters())
+decoder = ResidualDecoder(model)
+decoder.logits(torch.arange(4))
+give_back()
+begin = psutil.Process().memory_info().rss
+with contextlib.suppress(OSError):  # forgets the peak so far, on Linux
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+try:
+    told = {"eager": make_eager, "compiled": make_compiled}[sys.argv[1]](decoder)
+except Unavailable as reason:
+    told = str(reason)
+peak = peak_memory_mb(torch.device("cpu")) - begin / 1e6
+print(json.dumps({"weights": weights / 1e6, "told": told, "peak": peak}))
+"""
 needs_bfloat16 = pytest.mark.skipif(
     packs(torch.bfloat16, CPU) is not None, reason="this CPU doesn't compute bfloat16 natively"
 )
@@ -41,6 +73,22 @@ def test_originals_are_released_one_by_one():
     assert not any(type(m) is nn.Linear for m in model.modules())
     alive = [ref for ref in weights if ref() is not None]
     assert len(alive) <= model.config.tie_word_embeddings
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("mode", ["eager", "compiled"])
+def test_two_whole_copies_are_never_in_memory_at_once(mode):
+    done = subprocess.run(
+        [sys.executable, "-c", PACK_A_MODEL_OF_100_MB, mode],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["weights"] > 80, found
+    assert mode == "compiled" or "packed" in found["told"], found
+    assert found["peak"] < 0.3 * found["weights"], found
 
 
 @needs_bfloat16
