@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
+
+import numpy as np
 
 from .acceptance_record import AcceptanceRecord
 from .cost import interpolate
@@ -23,8 +25,6 @@ PLANS = 256
 """Plans that are remembered; a search tries thousands."""
 REST, REST_PER_DRAFT = 0.05, 0.02
 """Window forwards that a round's rest takes, and the rest of each draft, where nothing is known."""
-
-_Ratios = deque[float]
 
 
 def corners(n_layers: int) -> tuple[SkipPlan, SkipPlan, SkipPlan]:
@@ -47,6 +47,7 @@ class Experience:
         self._costs: dict[tuple[str, int], _Costs] = {}
         self._records: dict[Hashable, AcceptanceRecord] = {}
         self._forwards: dict[str, list[tuple[int, float]]] = {}
+        self._growths: dict[tuple[str, int, int], float] = {}
 
     def learn_rows(self, mode: str, forwards: Mapping[int, float]) -> None:
         """Take in what forwards of so many rows take, in milliseconds, measured in turns.
@@ -54,6 +55,7 @@ class Experience:
         Rounds without padding have windows of different rows; this makes them comparable.
         """
         self._forwards[mode] = sorted(forwards.items())
+        self._growths.clear()
 
     def observe(
         self, plan: SkipPlan, outcome: Outcome, *, mode: str, window: int, slots: int
@@ -80,7 +82,8 @@ class Experience:
         costs = self._nearest(mode, window)
         step = costs.step(plan, slots, self._predicted(plan, costs))
         return tuple(
-            self._growth(mode, window, k) + k * step + costs.rest(k) for k in range(most + 1)
+            self._growth(mode, window, k) + k * step + rest
+            for k, rest in enumerate(costs.rests(most))
         )
 
     def record(self, key: Hashable) -> AcceptanceRecord:
@@ -101,7 +104,9 @@ class Experience:
         rows = max(window, drafts + 1)
         if forwards is None or rows == window:
             return 1.0
-        return interpolate(forwards, rows) / interpolate(forwards, window)
+        if (key := (mode, window, rows)) not in self._growths:
+            self._growths[key] = interpolate(forwards, rows) / interpolate(forwards, window)
+        return self._growths[key]
 
     def _nearest(self, mode: str, window: int) -> _Costs:
         """The costs of this mode and window, else of a like one, else none."""
@@ -124,6 +129,30 @@ class Experience:
         return max(full - saved / plan.n_layers, 0.0)
 
 
+class _Ratios:
+    """A running median, worked out once for each new ratio: it is asked for every round."""
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=HELD)
+        self._median: float | None = None
+
+    def append(self, ratio: float) -> None:
+        self._last.append(ratio)
+        self._median = None
+
+    def median(self) -> float:
+        if self._median is None:
+            self._median = statistics.median(self._last)
+        return self._median
+
+    def median_with(self, predicted: float) -> float:
+        """With a prediction in place of the ratios that are still missing."""
+        missing = FEW - len(self._last)
+        if missing <= 0:
+            return self.median()
+        return statistics.median([*self._last, *[predicted] * missing])
+
+
 class _Costs:
     """Ratios to the window's forward: of a draft step by plan and slots, of the rest by k."""
 
@@ -139,38 +168,35 @@ class _Costs:
             if len(self._steps) >= PLANS and plan not in self._steps:
                 ends = corners(plan.n_layers)
                 del self._steps[next(known for known in self._steps if known not in ends)]
-            steps = self._steps[plan].setdefault(slots, deque(maxlen=HELD))
+            steps = self._steps[plan].setdefault(slots, _Ratios())
             steps.append(outcome.draft_ms / k / window)
         rest = outcome.verify_ms - outcome.window_ms + outcome.other_ms
-        self._rests.setdefault(k, deque(maxlen=HELD)).append(rest / window)
+        self._rests.setdefault(k, _Ratios()).append(rest / window)
 
     def measured(self, plan: SkipPlan) -> float | None:
         """A draft step under a plan, at the fewest slots; None where never met."""
         ratios = self._nearest(plan, 0)
-        return statistics.median(ratios) if ratios else None
+        return None if ratios is None else ratios.median()
 
     def step(self, plan: SkipPlan, slots: int, predicted: float) -> float:
         """A draft step, measured, or predicted as long as it hardly was."""
-        ratios = self._nearest(plan, slots)
-        return statistics.median([*ratios, *[predicted] * max(FEW - len(ratios), 0)])
+        return (self._nearest(plan, slots) or _Ratios()).median_with(predicted)
 
-    def _nearest(self, plan: SkipPlan, slots: int) -> Sequence[float]:
-        """What was measured of a plan at the nearest number of slots; empty where never met."""
+    def _nearest(self, plan: SkipPlan, slots: int) -> _Ratios | None:
+        """What was measured of a plan at the nearest number of slots; None where never met."""
         by_slots = self._steps.get(plan)
-        return by_slots[min(by_slots, key=lambda known: abs(known - slots))] if by_slots else ()
+        return by_slots[min(by_slots, key=lambda known: abs(known - slots))] if by_slots else None
 
-    def rest(self, k: int) -> float:
-        """What a round with k drafts takes beside its forwards."""
-        known = {n: statistics.median(ratios) for n, ratios in self._rests.items()}
-        if k in known:
-            return known[k]
-        below = max((n for n in known if n < k), default=None)
-        above = min((n for n in known if n > k), default=None)
-        if below is not None and above is not None:
-            share = (k - below) / (above - below)
-            return known[below] + share * (known[above] - known[below])
-        if below is not None:
-            return known[below] + REST_PER_DRAFT * (k - below)
-        if above is not None:
-            return max(known[above] - REST_PER_DRAFT * (above - k), 0.0)
-        return REST + REST_PER_DRAFT * min(k, MAX_K)
+    def rests(self, most: int) -> list[float]:
+        """What a round with 0, 1, …, `most` drafts takes beside its forwards.
+
+        In proportion between two numbers of drafts that were met; beyond them, less and more by
+        the usual rest of a draft.
+        """
+        known = {k: ratios.median() for k, ratios in self._rests.items()} or {0: REST}
+        fewest, highest = min(known), max(known)
+        known.setdefault(0, max(known[fewest] - REST_PER_DRAFT * fewest, 0.0))
+        known.setdefault(MAX_K, known[highest] + REST_PER_DRAFT * (MAX_K - highest))
+        ks = sorted(known)
+        rests: list[float] = np.interp(range(most + 1), ks, [known[k] for k in ks]).tolist()
+        return rests
