@@ -80,7 +80,6 @@ class Chains:
             texts,
             begins,
             depth,
-            self._decoder.windows,
             self._rows_own,
             self._places[counted] if depth else None,
         )
@@ -161,7 +160,6 @@ class _Apart:
     texts: Tensor
     begins: Tensor
     depth: int
-    windows: dict[str, int | None]
     before: dict[int, tuple[Tensor, Tensor]]
     places: Tensor | None
     own: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)

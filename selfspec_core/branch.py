@@ -24,12 +24,10 @@ class Chain:
     Args:
         cache: written from slot `start` on.
         start: slots that count so far.
-        windows: layer type → how many slots a row sees, its own included; None for all.
     """
 
     cache: KVCache
     start: int
-    windows: dict[str, int | None]
 
 
 class Apart(Protocol):
@@ -38,14 +36,12 @@ class Apart(Protocol):
 
     Attributes:
         texts, begins: [N] which text a row continues, and how many of its slots it sees.
-        depth: rows of its own chain that came before it, all of which it sees too.
-        windows: layer type → how many slots a row sees, its own included; None for all.
+        depth: rows of its own chain that came before it.
     """
 
     texts: Tensor
     begins: Tensor
     depth: int
-    windows: dict[str, int | None]
 
     def buffers(self, layer: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Keys and values of the texts [B, G, T, head_dim], and of the rows' chains
@@ -102,8 +98,9 @@ class Branch:
     [B, R, D].
 
     Attributes:
-        native: runs the norm before and the module in one call, an attention for chains and
-            for rows apart, an MLP for any rows; None: eager.
+        multiplier: of what it writes; None for 1.
+        native: runs the whole branch in the kernels, an attention for chains and for rows apart, an
+            MLP for any rows; None: eager.
         why_eager: in words, why there is none.
     """
 
@@ -123,7 +120,7 @@ class Branch:
         self.norm_after = resolve(block, names.norm_after)
         self._cache_argument = family.cache_argument
         self.layer_type = layer_type(config, layer)
-        self._multiplier = setting(config, family.residual_multiplier)
+        self.multiplier = setting(config, family.residual_multiplier)
         self.native: Callable[[Tensor, Context], Tensor] | None = None
         self.why_eager = ""
 
@@ -135,9 +132,9 @@ class Branch:
     def __call__(self, h: Tensor, context: Context) -> Tensor:
         if self.native is not None:
             if context.chain is not None or context.apart is not None:
-                return self._finish(self.native(h, context))
+                return self.native(h, context)
             if self.kind == MLP and not torch.is_grad_enabled():  # rows don't meet in it
-                return self._finish(self._on_rows(h, context))
+                return self._on_rows(h, context)
         return self.eager(h, context)
 
     def _on_rows(self, h: Tensor, context: Context) -> Tensor:
@@ -167,7 +164,7 @@ class Branch:
     def _finish(self, x: Tensor) -> Tensor:
         if self.norm_after is not None:
             x = self.norm_after(x)
-        return x if self._multiplier is None else x * self._multiplier
+        return x if self.multiplier is None else x * self.multiplier
 
 
 def resolve(root: nn.Module, path: str | None) -> Any:

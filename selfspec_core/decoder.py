@@ -6,7 +6,8 @@ the draft. Both read the same live modules of transformers, through this one cod
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -84,6 +85,9 @@ class ResidualDecoder:
         self._final_norm: Any = resolve(model, family.final_norm)
         self._head: Any = resolve(model, family.head)
         self._model = model
+        self.join: Callable[[Iterable[Branch], Tensor, Context], Tensor] | None = None
+        """Runs branches of a serial stack over one chain's stream, where native ones can be run in
+        one call; None: each by itself."""
         self.device: torch.device = self._embed.weight.device
         """Where the weights are."""
         self.dtype: torch.dtype = self._embed.weight.dtype
@@ -187,6 +191,10 @@ class ResidualDecoder:
 
         See `forward` for the rest.
         """
+        if gates is None and observe is None and not self.parallel:
+            return self._run(
+                itertools.chain.from_iterable(self.branches[first:last]), h, context, plan
+            )
         for attention, mlp in self.branches[first:last]:
             h = self._layer(h, attention, mlp, context, plan, gates, observe)
         return h
@@ -209,12 +217,10 @@ class ResidualDecoder:
         halves = [at for at in (first, last) if at % 2]
         if halves and self.parallel:
             raise ValueError("this layout runs both branches of a layer together")
-        if first == last:
-            return h
-        if first % 2:
-            h = self._half(h, context, first, plan)
-        h = self.run_layers(h, context, first=(first + 1) // 2, last=last // 2, plan=plan)
-        return self._half(h, context, last - 1, plan) if last % 2 else h
+        if self.parallel:
+            return self.run_layers(h, context, first=first // 2, last=last // 2, plan=plan)
+        branches = itertools.islice(itertools.chain.from_iterable(self.branches), first, last)
+        return self._run(branches, h, context, plan)
 
     def rotary(self, h: Tensor, positions: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """Layer type → cos and sin [B, R, head_dim] for positions [B, R]; empty without rotary."""
@@ -268,12 +274,17 @@ class ResidualDecoder:
                 h = h + written
         return h if together is None else h + together
 
-    def _half(self, h: Tensor, context: Context, index: int, plan: SkipPlan | None) -> Tensor:
-        """One branch of a serial layer, by its number."""
-        branch = self.branches[index // 2][index % 2]
-        if plan is not None and plan.skips(branch.kind, branch.layer):
-            return h
-        return h + branch(h, context)
+    def _run(
+        self, branches: Iterable[Branch], h: Tensor, context: Context, plan: SkipPlan | None
+    ) -> Tensor:
+        """Branches of a serial stack one after the other, without those that a plan skips."""
+        if plan is not None:
+            branches = (each for each in branches if not plan.skips(each.kind, each.layer))
+        if self.join is not None and context.chain is not None:
+            return self.join(branches, h, context)
+        for branch in branches:
+            h = h + branch(h, context)
+        return h
 
     def _position_ids(self, rows: Rows, start: int) -> Tensor:
         if rows.parents is None:
@@ -299,7 +310,7 @@ class ResidualDecoder:
         if cache is None:
             return Context(rotary, masks, None, positions)
         plain = rows.parents is None and not torch.is_grad_enabled()
-        chain = Chain(cache, start, self.windows) if plain else None
+        chain = Chain(cache, start) if plain else None
         return Context(rotary, masks, CacheView(cache, read), positions, chain)
 
     def _mask(self, rows: Rows, start: int, read: int, window: int | None, h: Tensor) -> Tensor:

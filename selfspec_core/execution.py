@@ -1,8 +1,8 @@
 """How a forward is executed: eagerly, through transformers' modules, or compiled for the machine.
 
-One code path (`decoder.py`) runs both: compiled, a branch is one call into kernels built for this
-processor (`native/`), reading weights that were packed once. A skip plan only says which branches
-are called, so a new plan compiles nothing.
+One code path (`decoder.py`) runs both: compiled, branches in a row are one call into kernels built
+for this processor (`native/`), reading weights that were packed once. A skip plan only says which
+branches are called, so a new plan compiles nothing.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def make_compiled(decoder: ResidualDecoder, report: Callable[[float], None] | No
     branches = [branch for pair in decoder.branches for branch in pair]
     native = sum(branch.native is not None for branch in branches)
     if native == len(branches):
-        return "every branch one call into kernels built for this processor"
+        return "every branch in kernels built for this processor"
     reasons = ", ".join(sorted({branch.why_eager for branch in branches if branch.why_eager}))
     return f"{native} of {len(branches)} branches in kernels built for this processor ({reasons})"
 

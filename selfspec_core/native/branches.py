@@ -7,22 +7,34 @@ doesn't fit, the branch stays eager, and the reason is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..branch import ATTENTION, Branch, Context
+from ..branch import ATTENTION, Branch
 from ..cache import KVCache
 from ..decoder import ResidualDecoder
 from ..packing import linears_of
 from ..pages import Pages
+from .calls import (
+    GEMMA,
+    HALVES,
+    IS_ATTENTION,
+    IS_MLP,
+    LAYER,
+    NONE,
+    PAIRS,
+    RMS,
+    Arguments,
+    Joiner,
+    NativeCall,
+    Norm,
+)
 from .weights import LANES, NativeLinear, TiedEmbedding, pack_together, packable, padded_bias
 
-RMS, GEMMA, LAYER = 0, 1, 2
 _ACTIVATIONS = {"SiLUActivation": 0, "SiLU": 0, "GELUTanh": 1}
 _TOLERANCES = {torch.bfloat16: 0.04, torch.float32: 1e-4}
 _CHECKED_ROWS = (6, 4)  # of two forwards, the second with the first one's keys and values
@@ -32,16 +44,6 @@ class DoesNotFit(ValueError):
     """A branch that the kernels can't run; the message names what they lack."""
 
 
-@dataclass(frozen=True)
-class Norm:
-    """A norm as the kernels take it: weight [D] (None: no norm), bias, kind, ε."""
-
-    weight: Tensor | None = None
-    bias: Tensor | None = None
-    kind: int = RMS
-    eps: float = 0.0
-
-
 def go_native(decoder: ResidualDecoder) -> Iterator[float]:
     """Pack the model's weights and give its branches to the kernels, layer by layer.
 
@@ -49,31 +51,46 @@ def go_native(decoder: ResidualDecoder) -> Iterator[float]:
     `why_eager` says of the others why not.
     """
     pages = Pages()
+    layer_types = list(decoder.windows)
     for index, pair in enumerate(decoder.branches):
         for branch in pair:
             try:
-                branch.native = native_branch(branch, pages)
+                window = decoder.windows[branch.layer_type] or 0
+                turning = layer_types.index(branch.layer_type)
+                branch.native = native_branch(branch, pages, window=window, turning=turning)
             except DoesNotFit as reason:
                 branch.native, branch.why_eager = None, str(reason)
             _pack_rest(branch.module, pages)
         yield (index + 1) / (decoder.n_layers + 1)
     decoder.pack_head(partial(NativeLinear, pages=pages), TiedEmbedding)
     check(decoder)
+    decoder.join = Joiner()
     yield 1.0
 
 
-def native_branch(branch: Branch, pages: Pages) -> Callable[[Tensor, Context], Tensor]:
-    """The branch, norm before it included, as a call (stream [1, R, D], context) → [1, R, D].
+def native_branch(branch: Branch, pages: Pages, *, window: int = 0, turning: int = 0) -> NativeCall:
+    """The branch for the kernels, norms and multiplier included.
 
     The module's linears are packed on the way, into `pages`.
+
+    Args:
+        branch: of a model on the CPU.
+        pages: where packed weights go.
+        window: slots that an attention's row sees, its own included; 0 for all.
+        turning: which of the context's pairs of cos and sin is its layer's.
 
     Raises:
         DoesNotFit: the module has another form than the kernels know.
     """
-    norm = _norm(branch.norm)
+    before, after = _norm(branch.norm), _norm(branch.norm_after)
+    arguments = Arguments()
     if branch.kind == ATTENTION:
-        return _attention(branch, norm, pages)
-    return _mlp(branch.module, norm, pages)
+        shape = _attention(arguments, branch.module, before, pages, window, turning)
+    else:
+        _mlp(arguments, branch.module, before, pages)
+    arguments.norm(after)
+    arguments.real(1.0 if branch.multiplier is None else branch.multiplier)
+    return arguments.call(((branch.layer, shape),) if branch.kind == ATTENTION else ())
 
 
 @torch.inference_mode()
@@ -100,8 +117,10 @@ def check(decoder: ResidualDecoder, *, seed: int = 0) -> None:
             cache.advance(rows)
 
 
-def _attention(branch: Branch, norm: Norm, pages: Pages) -> Callable[[Tensor, Context], Tensor]:
-    module: Any = branch.module
+def _attention(
+    arguments: Arguments, module: Any, norm: Norm, pages: Pages, window: int, turning: int
+) -> tuple[int, int]:
+    """Puts down an attention; returns how many heads its keys and values have, and their size."""
     names: tuple[str, ...] = ("q_proj", "k_proj", "v_proj")
     if not all(hasattr(module, name) for name in names):
         names = ("qkv_proj",)
@@ -115,44 +134,27 @@ def _attention(branch: Branch, norm: Norm, pages: Pages) -> Callable[[Tensor, Co
         raise DoesNotFit(f"its heads have {size} numbers, no multiple of {LANES}")
     heads = module.o_proj.in_features // size
     q_norm, k_norm = (_norm(getattr(module, name, None)) for name in ("q_norm", "k_norm"))
-    softcap = float(getattr(module, "attn_logit_softcapping", None) or 0.0)
-    rotates = bool(getattr(module, "use_rope", True))
-    scale = float(module.scaling)
     bias = _joined_bias([getattr(module, name) for name in names])
     qkv = pack_together(module, names, pages)
-    out = pack_together(module, ("o_proj",), pages)
+    arguments.number(IS_ATTENTION)
+    arguments.norm(norm)
+    arguments.tensor(qkv)
+    arguments.maybe(bias)
+    arguments.maybe(q_norm.weight)
+    arguments.maybe(k_norm.weight)
+    arguments.number(q_norm.kind)
+    arguments.real(q_norm.eps)
+    arguments.tensor(pack_together(module, ("o_proj",), pages))
+    arguments.maybe(padded_bias(module.o_proj.bias))
+    arguments.number(heads, window, turning if getattr(module, "use_rope", True) else -1)
+    softcap = float(getattr(module, "attn_logit_softcapping", None) or 0.0)
+    arguments.real(float(module.scaling), softcap)
     groups = (qkv.shape[0] * qkv.shape[2] // size - heads) // 2
-    out_bias = padded_bias(module.o_proj.bias)
-    layer, layer_type = branch.layer, branch.layer_type
-    run, run_apart = torch.ops.selfspec.attention, torch.ops.selfspec.attention_apart
-
-    def attention(h: Tensor, context: Context) -> Tensor:
-        cos, sin = context.rotary[layer_type] if rotates else (None, None)
-        projection = (
-            h, norm.weight, norm.bias, norm.kind, norm.eps, qkv, bias, q_norm.weight,
-            k_norm.weight, q_norm.kind, q_norm.eps, cos, sin,
-        )  # fmt: skip
-        chain, apart = context.chain, context.apart
-        written: Tensor
-        if apart is not None:
-            keys, values, *own = apart.buffers(layer)
-            written = run_apart(
-                *projection, keys, values, *own, apart.texts, apart.begins, out, out_bias,
-                heads, apart.depth, apart.windows[layer_type] or 0, scale, softcap,
-            )  # fmt: skip
-            return written
-        assert chain is not None
-        keys, values = chain.cache.buffers(layer, (groups, size), h)
-        written = run(
-            *projection, keys, values, out, out_bias,
-            heads, chain.start, chain.windows[layer_type] or 0, scale, softcap,
-        )  # fmt: skip
-        return written
-
-    return attention
+    return groups, size
 
 
-def _mlp(module: Any, norm: Norm, pages: Pages) -> Callable[[Tensor, Context], Tensor]:
+def _mlp(arguments: Arguments, module: Any, norm: Norm, pages: Pages) -> None:
+    """Puts down an MLP."""
     for ups, down in (
         (("gate_proj", "up_proj"), "down_proj"),
         (("gate_up_proj",), "down_proj"),
@@ -167,21 +169,19 @@ def _mlp(module: Any, norm: Norm, pages: Pages) -> Callable[[Tensor, Context], T
     if activation is None:
         raise DoesNotFit(f"the kernels have no {type(act).__name__}")
     _require_linears(module, (*ups, down))
-    gated = ups != ("c_fc",)
+    gate = {("gate_proj", "up_proj"): PAIRS, ("gate_up_proj",): HALVES}.get(ups, NONE)
     bias = _joined_bias([getattr(module, name) for name in ups])
-    up = pack_together(module, ups, pages)
-    down_weight = pack_together(module, (down,), pages)
-    down_bias = padded_bias(getattr(module, down).bias)
-    run = torch.ops.selfspec.mlp
-
-    def mlp(h: Tensor, context: Context) -> Tensor:  # noqa: ARG001
-        written: Tensor = run(
-            h, norm.weight, norm.bias, norm.kind, norm.eps, up, bias, gated, activation,
-            down_weight, down_bias,
-        )  # fmt: skip
-        return written
-
-    return mlp
+    arguments.number(IS_MLP)
+    arguments.norm(norm)
+    up = pack_together(module, ups, pages, in_turns=gate == PAIRS)
+    if bias is not None and gate == PAIRS:
+        width = up.shape[2]
+        bias = bias.view(2, -1, width).transpose(0, 1).flatten()
+    arguments.tensor(up)
+    arguments.maybe(bias)
+    arguments.number(gate, activation)
+    arguments.tensor(pack_together(module, (down,), pages))
+    arguments.maybe(padded_bias(getattr(module, down).bias))
 
 
 def _norm(module: nn.Module | None) -> Norm:

@@ -56,7 +56,7 @@ def load() -> None:
 
 def is_loaded() -> bool:
     """Whether this process has the kernels already."""
-    return hasattr(torch.ops.selfspec, "attention")
+    return hasattr(torch.ops.selfspec, "branches")
 
 
 def is_built() -> bool:

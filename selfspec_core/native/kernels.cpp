@@ -1,8 +1,8 @@
 // The branches of a transformer on a CPU, for a handful of rows (selfspec_core/native/).
 //
 // What it is for: a window of 1 to 20 rows reads every weight once and computes little with it,
-// so time is what reading takes plus what a call costs. Each branch is one call here; weights lie
-// in the order in which they are read; nothing depends on how many rows there are, nor on which
+// so time is what reading takes plus what a call costs. Branches in a row are one call here; weights
+// lie in the order in which they are read; nothing depends on how many rows there are, nor on which
 // row a token stands in, so its bits don't either (design §3, the fixed window).
 //
 // Numbers are rounded where the eager modules round (after a norm, a linear, each rotary product,
@@ -24,6 +24,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <vector>
 #ifdef __AVX512F__
 #include <immintrin.h>
 #endif
@@ -161,21 +162,47 @@ Buffer<T> room_for(int64_t count) {
   return Buffer<T>(static_cast<T*>(std::aligned_alloc(LINE, (nbytes + LINE - 1) / LINE * LINE)));
 }
 
-// Works off 0 to `count` on all threads: `enter()` is called once in each, and gives what is called
-// with a part's begin and end. Threads aren't equally fast, so each takes a part when it has done
-// its last: large ones first, small ones in the end.
+// What one thread still has to do: first and end, in one number, so that taking is one step.
+class alignas(LINE) Range {
+ public:
+  void set(uint64_t first, uint64_t end) { left_ = first << 32 | end; }
+
+  // The first or the last of it; -1 where nothing is left.
+  int64_t take_first() {
+    return take([](uint64_t first, uint64_t end) { return (first + 1) << 32 | end; }, 0);
+  }
+  int64_t take_last() {
+    return take([](uint64_t first, uint64_t end) { return first << 32 | (end - 1); }, 1);
+  }
+
+ private:
+  template <class Rest>
+  int64_t take(Rest rest, bool last) {
+    uint64_t now = left_;
+    while (true) {
+      const uint64_t first = now >> 32, end = now & 0xFFFFFFFF;
+      if (first >= end) return -1;
+      if (left_.compare_exchange_weak(now, rest(first, end))) return last ? end - 1 : first;
+    }
+  }
+  std::atomic<uint64_t> left_{0};
+};
+
+// Does 0 to `count` on all threads: `enter()` is called once in each, and gives what is called with
+// each number. A thread has an equal share, which it goes through upwards, so that what it reads
+// lies in one piece; threads aren't equally fast, so who is done takes the others' last.
 template <class F>
 void share_out(int64_t count, F enter) {
-  const int64_t threads = torch::stable::get_num_threads();
-  std::atomic<int64_t> next{0};
-  torch::stable::parallel_for(0, count, 1, [&](int64_t, int64_t) {
+  const int64_t threads = std::min<int64_t>(count, torch::stable::get_num_threads());
+  const auto ranges = std::make_unique<Range[]>(threads);
+  for (int64_t t = 0; t < threads; ++t)
+    ranges[t].set(count * t / threads, count * (t + 1) / threads);
+  torch::stable::parallel_for(0, threads, 1, [&](int64_t mine, int64_t) {
     auto run = enter();
-    for (int64_t at = next.load(); at < count;) {
-      const int64_t end = at + std::max<int64_t>(1, (count - at) / (2 * threads));
-      if (!next.compare_exchange_weak(at, end)) continue;
-      run(at, end);
-      at = next.load();
-    }
+    int64_t at;
+    while ((at = ranges[mine].take_first()) >= 0) run(at);
+    for (int64_t other = 1; other < threads; ++other)
+      while ((at = ranges[(mine + other) % threads].take_last()) >= 0) run(at);
   });
 }
 
@@ -276,30 +303,30 @@ inline void all_rows(
   }
 }
 
-// A linear's packed weights [n / width, k / P, width, P] and bias [n], or none.
+// A linear's packed weights [n / width, k / P, width, P], whose groups may lie apart, and its
+// bias [n], or none.
 template <class T>
 struct Linear {
   const T* weights;
   const float* bias;
-  int64_t n, k, width;
+  int64_t n, k, width, stride;
 
   Linear(const Tensor& packed, const Optional& bias)
       : weights(static_cast<const T*>(packed.data_ptr())),
         bias(bias ? static_cast<const float*>(bias->data_ptr()) : nullptr),
         n(packed.size(0) * packed.size(2)),
         k(packed.size(1) * packed.size(3)),
-        width(packed.size(2)) {}
+        width(packed.size(2)),
+        stride(packed.stride(0)) {}
 
   int64_t groups() const { return n / width; }
 
-  // The outputs of group `g` of x [rows, k], in y [rows, n].
-  void compute(int64_t g, const T* x, int64_t rows, T* y) const {
-    const int64_t first = g * width;
-    const float* own = bias ? bias + first : nullptr;
+  // The outputs of group `g` of x [rows, k]: `width` of them, `step` after each other in y.
+  void compute(int64_t g, const T* x, int64_t rows, T* y, int64_t step) const {
     auto run = all_rows<T, 1>;
     if (width == 2 * LANES) run = all_rows<T, 2>;
     if (width == 4 * LANES) run = all_rows<T, 4>;
-    run(x, rows, weights + first * k, k, own, y + first, n);
+    run(x, rows, weights + g * stride, k, bias ? bias + g * width : nullptr, y, step);
   }
 };
 
@@ -308,9 +335,7 @@ template <class T>
 void multiply(const Linear<T>& linear, const T* x, int64_t rows, T* y) {
   share_out(linear.groups(), [&] {
     fetch(x, rows * linear.k);
-    return [&](int64_t begin, int64_t end) {
-      for (int64_t g = begin; g < end; ++g) linear.compute(g, x, rows, y);
-    };
+    return [&](int64_t g) { linear.compute(g, x, rows, y + g * linear.width, linear.n); };
   });
 }
 
@@ -676,18 +701,78 @@ Tensor like(const Tensor& x, std::initializer_list<int64_t> sizes) {
   return Tensor(made);
 }
 
+// What branches are called with: tensors, whole numbers and reals, read here in the order in which
+// calls.py and branches.py put them down.
+class Arguments {
+ public:
+  Arguments(const std::vector<Tensor>& tensors, const Tensor& numbers, const Tensor& reals)
+      : tensors_(tensors),
+        number_(data<int64_t>(numbers)),
+        end_(number_ + numbers.numel()),
+        real_(data<double>(reals)) {}
+
+  bool more() const { return number_ < end_; }
+  const Tensor& tensor() { return tensors_.at(tensor_++); }
+  int64_t number() { return *number_++; }
+  double real() { return *real_++; }
+  Optional maybe() { return number() ? Optional(tensor()) : Optional(); }
+
+ private:
+  const std::vector<Tensor>& tensors_;
+  size_t tensor_ = 0;
+  const int64_t *number_, *end_;
+  const double* real_;
+};
+
+// A norm, or none where it has no weight.
+struct NormOf {
+  Optional weight, bias;
+  int64_t kind;
+  double eps;
+
+  explicit NormOf(Arguments& from)
+      : weight(from.maybe()), bias(from.maybe()), kind(from.number()), eps(from.real()) {}
+
+  template <class T>
+  void run(const T* x, int64_t rows, int64_t n, T* y) const {
+    torch::stable::parallel_for(0, rows, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        normalise(x + r * n, n, data<T>(*weight), data<T>(bias), kind, float(eps), y + r * n);
+    });
+  }
+};
+
+// y[i] = f(y[i], i) for vectors of numbers, which a handful of rows isn't worth sharing out for.
+template <class T, class F>
+void change(T* y, int64_t count, F f) {
+  torch::stable::parallel_for(0, count / LANES, 2048, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin * LANES; i < end * LANES; i += LANES)
+      store_lanes(y + i, f(load_lanes(y + i), i));
+  });
+}
+
+// What is done to what a branch wrote: a norm, a multiplier, both or nothing.
+struct Finish {
+  NormOf norm;
+  double multiplier;
+
+  explicit Finish(Arguments& from) : norm(from), multiplier(from.real()) {}
+
+  template <class T>
+  void run(T* y, int64_t rows, int64_t n) const {
+    if (norm.weight) norm.run(y, rows, n, y);
+    if (multiplier != 1.0)
+      change(y, rows * n, [&](Lanes value, int64_t) { return value * float(multiplier); });
+  }
+};
+
 // What a branch reads: the stream, or its norm.
 template <class T>
-const T* read_stream(const Tensor& h, const Optional& norm, const Optional& norm_bias, int64_t kind,
-                     double eps, Buffer<T>& held) {
-  if (!norm) return data<T>(h);
+const T* read_stream(const Tensor& h, const NormOf& norm, Buffer<T>& held) {
+  if (!norm.weight) return data<T>(h);
   const int64_t n = h.size(-1), rows = h.numel() / n;
   held = room_for<T>(rows * n);
-  torch::stable::parallel_for(0, rows, 16, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r)
-      normalise(data<T>(h) + r * n, n, data<T>(*norm), data<T>(norm_bias), kind, float(eps),
-                held.get() + r * n);
-  });
+  norm.run(data<T>(h), rows, n, held.get());
   return held.get();
 }
 
@@ -700,29 +785,41 @@ Tensor linear_of(const Tensor& x, const Tensor& packed, const Optional& bias) {
   return y;
 }
 
-// What a row of an attention starts from: projections of the stream, and what turns them.
-struct Projection {
-  const Tensor& h;
-  const Optional &norm, &norm_bias;
-  int64_t norm_kind;
-  double eps;
-  const Tensor& qkv;
-  const Optional& bias;
-  const Optional &q_norm, &k_norm;
+// An attention as it is called.
+struct Attention {
+  NormOf norm;
+  Tensor qkv;
+  Optional bias, q_norm, k_norm;
   int64_t head_norm_kind;
   double head_eps;
-  const Optional &cos, &sin;
+  Tensor out;
+  Optional out_bias;
+  int64_t heads, window, turning;  // `turning`: which cos and sin, -1 for none
+  double scale, softcap;
+  Finish finish;
+
+  explicit Attention(Arguments& from)
+      : norm(from), qkv(from.tensor()), bias(from.maybe()), q_norm(from.maybe()),
+        k_norm(from.maybe()), head_norm_kind(from.number()), head_eps(from.real()),
+        out(from.tensor()), out_bias(from.maybe()), heads(from.number()), window(from.number()),
+        turning(from.number()), scale(from.real()), softcap(from.real()), finish(from) {}
+
+  Shape shape(const Tensor& keys, int64_t start) const {
+    return {heads, keys.size(1), keys.size(3), start, keys.size(2), window, float(scale),
+            float(softcap)};
+  }
 };
 
 // [rows, heads + 2 groups, size], normed and turned; `keep(row, k, v)` stores a row's.
 template <class T, class Keep>
-Buffer<T> project(const Projection& p, const Shape& s, Keep keep) {
-  const int64_t width = p.h.size(-1), rows = p.h.numel() / width;
+Buffer<T> project(const Tensor& h, const Attention& a, const std::vector<Tensor>& rotary,
+                  const Shape& s, Keep keep) {
+  const int64_t width = h.size(-1), rows = h.numel() / width;
   const int64_t q_size = s.heads * s.size, kv_size = s.groups * s.size;
   const int64_t all = q_size + 2 * kv_size;
   Buffer<T> held, projected = room_for<T>(rows * all);
-  const T* x = read_stream<T>(p.h, p.norm, p.norm_bias, p.norm_kind, p.eps, held);
-  multiply(Linear<T>(p.qkv, p.bias), x, rows, projected.get());
+  const T* x = read_stream<T>(h, a.norm, held);
+  multiply(Linear<T>(a.qkv, a.bias), x, rows, projected.get());
   torch::stable::parallel_for(0, rows, 8, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       T* q = projected.get() + r * all;
@@ -732,15 +829,16 @@ Buffer<T> project(const Projection& p, const Shape& s, Keep keep) {
         if (!weight) return;
         const int64_t each = weight->numel();  // one head, or all of them together
         for (int64_t i = 0; i < size; i += each)
-          normalise<T>(at + i, each, data<T>(*weight), nullptr, p.head_norm_kind,
-                       float(p.head_eps), at + i);
+          normalise<T>(at + i, each, data<T>(*weight), nullptr, a.head_norm_kind,
+                       float(a.head_eps), at + i);
       };
-      norm_heads(p.q_norm, q, q_size);
-      norm_heads(p.k_norm, k, kv_size);
-      if (p.cos) {
-        const int64_t turned = p.cos->size(-1);
-        const T* c = data<T>(*p.cos) + r * turned;
-        const T* d = data<T>(*p.sin) + r * turned;
+      norm_heads(a.q_norm, q, q_size);
+      norm_heads(a.k_norm, k, kv_size);
+      if (a.turning >= 0) {
+        const Tensor &cos = rotary.at(2 * a.turning), &sin = rotary.at(2 * a.turning + 1);
+        const int64_t turned = cos.size(-1);
+        const T* c = data<T>(cos) + r * turned;
+        const T* d = data<T>(sin) + r * turned;
         for (int64_t i = 0; i < q_size; i += s.size) rotate(q + i, c, d, turned);
         for (int64_t i = 0; i < kv_size; i += s.size) rotate(k + i, c, d, turned);
       }
@@ -751,11 +849,14 @@ Buffer<T> project(const Projection& p, const Shape& s, Keep keep) {
 }
 
 template <class T>
-Tensor written(const Tensor& h, const Buffer<T>& mixed, const Tensor& out, const Optional& bias) {
+Tensor written(const Tensor& h, const T* x, const Tensor& out, const Optional& bias,
+               const Finish& finish) {
   const Linear<T> linear(out, bias);
   const int64_t rows = h.numel() / h.size(-1);
   Tensor y = like(h, {1, rows, linear.n});
-  multiply(linear, mixed.get(), rows, static_cast<T*>(y.data_ptr()));
+  T* to = static_cast<T*>(y.data_ptr());
+  multiply(linear, x, rows, to);
+  finish.run(to, rows, linear.n);
   return y;
 }
 
@@ -773,40 +874,39 @@ void attend_rows(const T* projected, int64_t stride, int64_t rows, const T* k_ca
   for (int64_t group = 0; group < s.groups; ++group) left[group] = parts;
   share_out(s.groups * parts, [&] {
     fetch(projected, rows * stride);
-    return [&, turned = room_for<T>(PART * s.size)](int64_t task, int64_t last) {
-      for (; task < last; ++task) {
-        const int64_t group = task / parts, part = task % parts, begin = (first + part) * PART;
-        const int64_t count = std::min(PART, end - begin);
-        const T* keys = k_cache + (group * s.capacity + begin) * s.size;
-        const T* values = v_cache + (group * s.capacity + begin) * s.size;
-        turn(keys, count, s.size, turned.get());
-        if (part + 1 < parts) {  // which this thread most likely does next
-          fetch(keys + PART * s.size, PART * s.size);
-          fetch(values + PART * s.size, PART * s.size);
-        }
-        for (int64_t query = 0; query < queries; query += QUERIES)
-          with_queries(std::min<int64_t>(QUERIES, queries - query), [&](auto some) {
-            attend<T, some>(projected, stride, query, group, part, begin, count, turned.get(),
-                            values, s, shares);
-          });
-        if (--left[group] > 0) continue;  // whoever does a group's last part joins them
-        for (int64_t query = 0; query < queries; ++query) {
-          const int64_t row = query / per_group, head = group * per_group + query % per_group;
-          join(shares, parts, row, head, mixed + (row * s.heads + head) * s.size);
-        }
+    return [&, turned = room_for<T>(PART * s.size)](int64_t task) {
+      const int64_t group = task / parts, part = task % parts, begin = (first + part) * PART;
+      const int64_t count = std::min(PART, end - begin);
+      const T* keys = k_cache + (group * s.capacity + begin) * s.size;
+      const T* values = v_cache + (group * s.capacity + begin) * s.size;
+      turn(keys, count, s.size, turned.get());
+      if (part + 1 < parts) {  // which this thread most likely does next
+        fetch(keys + PART * s.size, PART * s.size);
+        fetch(values + PART * s.size, PART * s.size);
+      }
+      for (int64_t query = 0; query < queries; query += QUERIES)
+        with_queries(std::min<int64_t>(QUERIES, queries - query), [&](auto some) {
+          attend<T, some>(projected, stride, query, group, part, begin, count, turned.get(), values,
+                          s, shares);
+        });
+      if (--left[group] > 0) return;  // whoever does a group's last part joins them
+      for (int64_t query = 0; query < queries; ++query) {
+        const int64_t row = query / per_group, head = group * per_group + query % per_group;
+        join(shares, parts, row, head, mixed + (row * s.heads + head) * s.size);
       }
     };
   });
 }
 
 template <class T>
-Tensor attention_of(const Projection& p, const Tensor& keys, const Tensor& values,
-                    const Tensor& out, const Optional& out_bias, const Shape& s) {
-  const int64_t rows = p.h.numel() / p.h.size(-1);
+Tensor attention_of(const Tensor& h, const Attention& a, const std::vector<Tensor>& rotary,
+                    const Tensor& keys, const Tensor& values, int64_t start) {
+  const Shape s = a.shape(keys, start);
+  const int64_t rows = h.numel() / h.size(-1);
   const int64_t q_size = s.heads * s.size, all = q_size + 2 * s.groups * s.size;
   T* k_cache = static_cast<T*>(keys.data_ptr());
   T* v_cache = static_cast<T*>(values.data_ptr());
-  const Buffer<T> projected = project<T>(p, s, [&](int64_t r, const T* k, const T* v) {
+  const Buffer<T> projected = project<T>(h, a, rotary, s, [&](int64_t r, const T* k, const T* v) {
     for (int64_t g = 0; g < s.groups; ++g) {
       const int64_t slot = (g * s.capacity + s.start + r) * s.size;
       std::copy_n(k + g * s.size, s.size, k_cache + slot);
@@ -823,21 +923,22 @@ Tensor attention_of(const Projection& p, const Tensor& keys, const Tensor& value
     attend_rows(projected.get() + r * all, all, std::min(most, rows - r), k_cache, v_cache, own,
                 mixed.get() + r * q_size);
   }
-  return written(p.h, mixed, out, out_bias);
+  return written(h, mixed.get(), a.out, a.out_bias, a.finish);
 }
 
 // Rows that each continue a text on their own: row r sees the first begins[r] slots of text
-// texts[r], and its own chain's, of which this is number s.start. `s.capacity` is the texts'.
+// texts[r], and its own chain's, of which this is number `depth`.
 template <class T>
-Tensor attention_apart_of(const Projection& p, const Tensor& keys, const Tensor& values,
-                          const Tensor& own_keys, const Tensor& own_values, const Tensor& texts,
-                          const Tensor& begins, const Tensor& out, const Optional& out_bias,
-                          const Shape& s) {
-  const int64_t rows = p.h.numel() / p.h.size(-1), room_of_own = own_keys.size(2);
+Tensor attention_apart_of(const Tensor& h, const Attention& a, const std::vector<Tensor>& rotary,
+                          const Tensor& keys, const Tensor& values, const Tensor& own_keys,
+                          const Tensor& own_values, const Tensor& texts, const Tensor& begins,
+                          int64_t depth) {
+  const Shape s = a.shape(keys, depth);  // `s.start` is the depth, `s.capacity` the texts'
+  const int64_t rows = h.numel() / h.size(-1), room_of_own = own_keys.size(2);
   const int64_t q_size = s.heads * s.size, all = q_size + 2 * s.groups * s.size;
   T* k_own = static_cast<T*>(own_keys.data_ptr());
   T* v_own = static_cast<T*>(own_values.data_ptr());
-  const Buffer<T> projected = project<T>(p, s, [&](int64_t r, const T* k, const T* v) {
+  const Buffer<T> projected = project<T>(h, a, rotary, s, [&](int64_t r, const T* k, const T* v) {
     for (int64_t g = 0; g < s.groups; ++g) {
       const int64_t slot = ((r * s.groups + g) * room_of_own + s.start) * s.size;
       std::copy_n(k + g * s.size, s.size, k_own + slot);
@@ -850,64 +951,100 @@ Tensor attention_apart_of(const Projection& p, const Tensor& keys, const Tensor&
   const int64_t* begin_of = static_cast<const int64_t*>(begins.data_ptr());
   const int64_t most = QUERIES * (whole_vectors(s.capacity + room_of_own) + LANES);
   share_out(rows, [&] {
-    return [&, scores = room_for<float>(most), turned = room_for<T>(PART * s.size)](
-               int64_t r, int64_t end) {
-      for (; r < end; ++r) {
-        // A window of w slots ends with the row's own, which is number s.start of its chain.
-        const int64_t hidden = s.window > 0 ? begin_of[r] + s.start + 1 - s.window : 0;
-        const int64_t low = std::min(std::max<int64_t>(0, hidden), begin_of[r]);
-        const int64_t own_low = std::max<int64_t>(0, hidden - begin_of[r]);
-        for (int64_t g = 0; g < s.groups; ++g) {
-          const int64_t at = ((text_of[r] * s.groups + g) * s.capacity + low) * s.size;
-          const int64_t own = ((r * s.groups + g) * room_of_own + own_low) * s.size;
-          const Stretch<T> text{data<T>(keys) + at, data<T>(values) + at, begin_of[r] - low};
-          const Stretch<T> chain{k_own + own, v_own + own, s.start + 1 - own_low};
-          for (int64_t first = 0; first < per_group; first += QUERIES) {
-            const int64_t head = (g * per_group + first) * s.size;
-            with_queries(std::min<int64_t>(QUERIES, per_group - first), [&](auto count) {
-              attend_apart<T, count>(projected.get() + r * all + head, text, chain, s, turned.get(),
-                                     scores.get(), mixed.get() + r * q_size + head);
-            });
-          }
+    return [&, scores = room_for<float>(most), turned = room_for<T>(PART * s.size)](int64_t r) {
+      // A window of w slots ends with the row's own, which is number s.start of its chain.
+      const int64_t hidden = s.window > 0 ? begin_of[r] + s.start + 1 - s.window : 0;
+      const int64_t low = std::min(std::max<int64_t>(0, hidden), begin_of[r]);
+      const int64_t own_low = std::max<int64_t>(0, hidden - begin_of[r]);
+      for (int64_t g = 0; g < s.groups; ++g) {
+        const int64_t at = ((text_of[r] * s.groups + g) * s.capacity + low) * s.size;
+        const int64_t own = ((r * s.groups + g) * room_of_own + own_low) * s.size;
+        const Stretch<T> text{data<T>(keys) + at, data<T>(values) + at, begin_of[r] - low};
+        const Stretch<T> chain{k_own + own, v_own + own, s.start + 1 - own_low};
+        for (int64_t first = 0; first < per_group; first += QUERIES) {
+          const int64_t head = (g * per_group + first) * s.size;
+          with_queries(std::min<int64_t>(QUERIES, per_group - first), [&](auto count) {
+            attend_apart<T, count>(projected.get() + r * all + head, text, chain, s, turned.get(),
+                                   scores.get(), mixed.get() + r * q_size + head);
+          });
         }
       }
     };
   });
-  return written(p.h, mixed, out, out_bias);
+  return written(h, mixed.get(), a.out, a.out_bias, a.finish);
 }
 
-// In a gated one, up holds the gate's outputs and then those that it opens.
+// Where in `up` the groups are that a gated MLP's gate opens: after all of the gate's, or each after
+// the gate's group that opens it, so that what a thread reads lies in one piece.
+enum Gate : int64_t { NONE = 0, HALVES = 1, PAIRS = 2 };
+
+// An MLP as it is called.
+struct Mlp {
+  NormOf norm;
+  Tensor up;
+  Optional up_bias;
+  int64_t gate, activation;
+  Tensor down;
+  Optional down_bias;
+  Finish finish;
+
+  explicit Mlp(Arguments& from)
+      : norm(from), up(from.tensor()), up_bias(from.maybe()), gate(from.number()),
+        activation(from.number()), down(from.tensor()), down_bias(from.maybe()), finish(from) {}
+};
+
 template <class T>
-Tensor mlp_of(
-    const Tensor& h, const Optional& norm, const Optional& norm_bias, int64_t norm_kind, double eps,
-    const Tensor& up, const Optional& up_bias, bool gated, int64_t activation, const Tensor& down,
-    const Optional& down_bias) {
+Tensor mlp_of(const Tensor& h, const Mlp& m) {
   const int64_t rows = h.numel() / h.size(-1);
-  const Linear<T> rising(up, up_bias), falling(down, down_bias);
-  const int64_t all = rising.n, inner = gated ? all / 2 : all, width = rising.width;
-  Buffer<T> held, wide = room_for<T>(rows * all), active = room_for<T>(rows * inner);
-  const T* x = read_stream<T>(h, norm, norm_bias, norm_kind, eps, held);
-  // What is computed is activated where it was: gate and what it opens are groups of one thread.
-  share_out(inner / width, [&] {
+  const Linear<T> rising(m.up, m.up_bias);
+  const int64_t width = rising.width, groups = rising.groups() / (m.gate == NONE ? 1 : 2);
+  const int64_t inner = groups * width, next = m.gate == PAIRS ? 2 : 1;
+  const int64_t opened = m.gate == PAIRS ? 1 : groups;  // so many groups after the gate's
+  Buffer<T> held, active = room_for<T>(rows * inner);
+  const T* x = read_stream<T>(h, m.norm, held);
+  // What is computed is activated at once, by the same thread.
+  share_out(groups, [&] {
     fetch(x, rows * rising.k);
-    return [&](int64_t begin, int64_t end) {
-      for (int64_t g = begin; g < end; ++g) {
-        rising.compute(g, x, rows, wide.get());
-        if (gated) rising.compute(inner / width + g, x, rows, wide.get());
-        for (int64_t r = 0; r < rows; ++r) {
-          const T* a = wide.get() + r * all;
-          for (int64_t i = g * width; i < (g + 1) * width; i += LANES) {
-            Lanes value = activate(load_lanes(a + i), activation);
-            if (gated) value = rounded<T>(value) * load_lanes(a + inner + i);
-            store_lanes(active.get() + r * inner + i, value);
-          }
+    return [&, wide = room_for<T>(rows * 2 * width)](int64_t g) {
+      rising.compute(next * g, x, rows, wide.get(), 2 * width);
+      if (m.gate != NONE)
+        rising.compute(next * g + opened, x, rows, wide.get() + width, 2 * width);
+      for (int64_t r = 0; r < rows; ++r) {
+        const T* a = wide.get() + r * 2 * width;
+        T* to = active.get() + r * inner + g * width;
+        for (int64_t i = 0; i < width; i += LANES) {
+          Lanes value = activate(load_lanes(a + i), m.activation);
+          if (m.gate != NONE) value = rounded<T>(value) * load_lanes(a + width + i);
+          store_lanes(to + i, value);
         }
       }
     };
   });
-  Tensor y = like(h, {1, rows, falling.n});
-  multiply(falling, active.get(), rows, static_cast<T*>(y.data_ptr()));
-  return y;
+  return written(h, active.get(), m.down, m.down_bias, m.finish);
+}
+
+enum Kind : int64_t { ATTENTION = 0, MLP = 1 };
+
+// What the first branch writes; or, to be added, the stream after all of them.
+template <class T>
+Tensor branches_of(const Tensor& h, Arguments from, const std::vector<Tensor>& rotary,
+                   const std::vector<Tensor>& caches, int64_t start, bool add) {
+  Tensor stream = h;
+  for (size_t cache = 0; from.more();) {
+    const auto run = [&]() -> Tensor {
+      if (from.number() == MLP) return mlp_of<T>(stream, Mlp(from));
+      const Tensor &keys = caches.at(cache), &values = caches.at(cache + 1);
+      cache += 2;
+      return attention_of<T>(stream, Attention(from), rotary, keys, values, start);
+    };
+    Tensor y = run();
+    if (!add) return y;
+    const T* before = data<T>(stream);
+    change(static_cast<T*>(y.data_ptr()), y.numel(),
+           [&](Lanes value, int64_t i) { return value + load_lanes(before + i); });
+    stream = y;
+  }
+  return stream;
 }
 
 bool narrow(const Tensor& t) { return t.scalar_type() == torch::headeronly::ScalarType::BFloat16; }
@@ -918,78 +1055,38 @@ Tensor linear(Tensor x, Tensor packed, Optional bias) {
   return narrow(x) ? linear_of<Half>(x, packed, bias) : linear_of<float>(x, packed, bias);
 }
 
-Tensor attention(
-    Tensor h, Optional norm, Optional norm_bias, int64_t norm_kind, double eps, Tensor qkv,
-    Optional qkv_bias, Optional q_norm, Optional k_norm, int64_t head_norm_kind, double head_eps,
-    Optional cos, Optional sin, Tensor keys, Tensor values, Tensor out, Optional out_bias,
-    int64_t heads, int64_t start, int64_t window, double scale, double softcap) {
-  const Shape shape{heads,        keys.size(1), keys.size(3), start, keys.size(2), window,
-                    float(scale), float(softcap)};
-  const Projection from{h,      norm,   norm_bias,      norm_kind, eps, qkv, qkv_bias,
-                        q_norm, k_norm, head_norm_kind, head_eps,  cos, sin};
-  auto run = narrow(h) ? attention_of<Half> : attention_of<float>;
-  return run(from, keys, values, out, out_bias, shape);
+using Tensors = std::vector<Tensor>;
+
+Tensor branches(Tensor h, Tensors tensors, Tensor numbers, Tensor reals, Tensors rotary,
+                Tensors caches, int64_t start, bool add) {
+  auto run = narrow(h) ? branches_of<Half> : branches_of<float>;
+  return run(h, Arguments(tensors, numbers, reals), rotary, caches, start, add);
 }
 
-Tensor attention_apart(
-    Tensor h, Optional norm, Optional norm_bias, int64_t norm_kind, double eps, Tensor qkv,
-    Optional qkv_bias, Optional q_norm, Optional k_norm, int64_t head_norm_kind, double head_eps,
-    Optional cos, Optional sin, Tensor keys, Tensor values, Tensor own_keys, Tensor own_values,
-    Tensor texts, Tensor begins, Tensor out, Optional out_bias, int64_t heads, int64_t depth,
-    int64_t window, double scale, double softcap) {
-  const Shape shape{heads,        keys.size(1), keys.size(3), depth, keys.size(2), window,
-                    float(scale), float(softcap)};
-  const Projection from{h,      norm,   norm_bias,      norm_kind, eps, qkv, qkv_bias,
-                        q_norm, k_norm, head_norm_kind, head_eps,  cos, sin};
+Tensor attention_apart(Tensor h, Tensors tensors, Tensor numbers, Tensor reals, Tensors rotary,
+                       Tensor keys, Tensor values, Tensor own_keys, Tensor own_values, Tensor texts,
+                       Tensor begins, int64_t depth) {
+  Arguments from(tensors, numbers, reals);
+  from.number();  // its kind
   auto run = narrow(h) ? attention_apart_of<Half> : attention_apart_of<float>;
-  return run(from, keys, values, own_keys, own_values, texts, begins, out, out_bias, shape);
-}
-
-Tensor mlp(
-    Tensor h, Optional norm, Optional norm_bias, int64_t norm_kind, double eps, Tensor up,
-    Optional up_bias, bool gated, int64_t activation, Tensor down, Optional down_bias) {
-  auto run = narrow(h) ? mlp_of<Half> : mlp_of<float>;
-  return run(h, norm, norm_bias, norm_kind, eps, up, up_bias, gated, activation, down, down_bias);
-}
-
-Tensor norm(Tensor x, Tensor weight, Optional bias, int64_t kind, double eps) {
-  const int64_t n = x.size(-1), rows = x.numel() / n;
-  Tensor y = torch::stable::empty_like(x);
-  auto run = [&](auto type) {
-    using T = decltype(type);
-    for (int64_t r = 0; r < rows; ++r)
-      normalise<T>(data<T>(x) + r * n, n, data<T>(weight), data<T>(bias), kind, float(eps),
-                   static_cast<T*>(y.data_ptr()) + r * n);
-  };
-  narrow(x) ? run(Half{}) : run(float{});
-  return y;
+  return run(h, Attention(from), rotary, keys, values, own_keys, own_values, texts, begins, depth);
 }
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY(selfspec, m) {
   m.def("linear(Tensor x, Tensor packed, Tensor? bias) -> Tensor");
-  m.def("norm(Tensor x, Tensor weight, Tensor? bias, int kind, float eps) -> Tensor");
   m.def(
-      "attention(Tensor h, Tensor? norm, Tensor? norm_bias, int norm_kind, float eps, Tensor qkv, "
-      "Tensor? qkv_bias, Tensor? q_norm, Tensor? k_norm, int head_norm_kind, float head_eps, "
-      "Tensor? cos, Tensor? sin, Tensor(a!) keys, Tensor(b!) values, Tensor out, Tensor? out_bias, "
-      "int heads, int start, int window, float scale, float softcap) -> Tensor");
+      "branches(Tensor h, Tensor[] tensors, Tensor numbers, Tensor reals, Tensor[] rotary, "
+      "Tensor(a!)[] caches, int start, bool add) -> Tensor");
   m.def(
-      "attention_apart(Tensor h, Tensor? norm, Tensor? norm_bias, int norm_kind, float eps, "
-      "Tensor qkv, Tensor? qkv_bias, Tensor? q_norm, Tensor? k_norm, int head_norm_kind, "
-      "float head_eps, Tensor? cos, Tensor? sin, Tensor keys, Tensor values, "
-      "Tensor(a!) own_keys, Tensor(b!) own_values, Tensor texts, Tensor begins, Tensor out, "
-      "Tensor? out_bias, int heads, int depth, int window, float scale, float softcap) -> Tensor");
-  m.def(
-      "mlp(Tensor h, Tensor? norm, Tensor? norm_bias, int norm_kind, float eps, Tensor up, "
-      "Tensor? up_bias, bool gated, int activation, Tensor down, Tensor? down_bias) -> Tensor");
+      "attention_apart(Tensor h, Tensor[] tensors, Tensor numbers, Tensor reals, Tensor[] rotary, "
+      "Tensor keys, Tensor values, Tensor(a!) own_keys, Tensor(b!) own_values, Tensor texts, "
+      "Tensor begins, int depth) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(selfspec, CPU, m) {
   m.impl("linear", TORCH_BOX(&linear));
-  m.impl("norm", TORCH_BOX(&norm));
-  m.impl("attention", TORCH_BOX(&attention));
+  m.impl("branches", TORCH_BOX(&branches));
   m.impl("attention_apart", TORCH_BOX(&attention_apart));
-  m.impl("mlp", TORCH_BOX(&mlp));
 }

@@ -127,7 +127,9 @@ class TiedEmbedding(nn.Module):
         return nn.Embedding.from_pretrained(self.weight)
 
 
-def pack_together(parent: nn.Module, names: tuple[str, ...], pages: Pages) -> Tensor:
+def pack_together(
+    parent: nn.Module, names: tuple[str, ...], pages: Pages, *, in_turns: bool = False
+) -> Tensor:
     """Pack several linears that read the same into one weight, each keeping its part as a view.
 
     The originals are replaced one after the other, so that two whole copies never exist.
@@ -136,6 +138,8 @@ def pack_together(parent: nn.Module, names: tuple[str, ...], pages: Pages) -> Te
         parent: what holds them.
         names: their names in it; the out_features of each a multiple of 16.
         pages: where to make room for it.
+        in_turns: a group of each, then the next group of each, and so on; all have as many
+            outputs then. Else all of the first, then all of the next.
 
     Returns:
         The packed weight of all, in that order.
@@ -148,8 +152,8 @@ def pack_together(parent: nn.Module, names: tuple[str, ...], pages: Pages) -> Te
     shape = (sum(outputs) // width, first.shape[1] // pair, width, pair)
     whole = pages.zeros(shape, first.dtype)
     at = 0
-    for name, linear, count in zip(names, linears, outputs, strict=True):
-        part = whole[at : at + count // width]
+    for turn, (name, linear, count) in enumerate(zip(names, linears, outputs, strict=True)):
+        part = whole[turn :: len(names)] if in_turns else whole[at : at + count // width]
         packed(linear.weight.detach(), width=width, out=part)
         setattr(parent, name, NativeLinear(linear, part))
         at += count // width

@@ -92,6 +92,43 @@ def test_compiled_logits_are_the_eager_ones(name):
         torch.testing.assert_close(walk(compiled, plan), expected, rtol=2e-4, atol=2e-4)
 
 
+def test_biases_are_those_of_the_outputs_that_they_belong_to():
+    plain, compiled = (wide("llama", attention_bias=True, mlp_bias=True) for _ in range(2))
+    for model in (plain, compiled):
+        generator = torch.Generator().manual_seed(3)
+        for name, value in model.named_parameters():
+            if name.endswith("bias"):  # zeros as they are made
+                value.data.normal_(generator=generator)
+    decoder = ResidualDecoder(compiled)
+    assert make_compiled(decoder).startswith("every branch")
+    torch.testing.assert_close(walk(decoder), walk(ResidualDecoder(plain)), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "granite", "olmo2"])
+def test_branches_in_one_call_give_the_bits_of_one_call_each(name, dtype):
+    decoder = ResidualDecoder(wide(name, dtype))
+    make_compiled(decoder)
+    for plan in (None, SkipPlan.parse("a1,m2,3", 4)):
+        joined = walk(decoder, plan)
+        join, decoder.join = decoder.join, None
+        assert join is not None
+        assert torch.equal(walk(decoder, plan), joined)
+        decoder.join = join
+
+
+@pytest.mark.parametrize("eager", [{("attention", 1)}, {("mlp", 0), ("attention", 3), ("mlp", 3)}])
+def test_branches_that_stay_eager_run_between_those_that_do_not(eager):
+    plain, compiled = (ResidualDecoder(wide("llama")) for _ in range(2))
+    make_compiled(compiled)
+    for pair in compiled.branches:
+        for branch in pair:
+            if (branch.kind, branch.layer) in eager:
+                branch.native = None
+    for plan in (None, SkipPlan.parse("a1,m2", 4)):
+        torch.testing.assert_close(walk(compiled, plan), walk(plain, plan), rtol=2e-4, atol=2e-4)
+
+
 @pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gemma3"])
 def test_a_long_text_is_the_eager_one_and_the_same_bits_however_it_is_cut(name):
     """It is attended in parts of 128 slots, and a long prompt's rows in turns."""

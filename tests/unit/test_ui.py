@@ -436,7 +436,7 @@ def test_importing_the_page_does_not_import_torch():
     ("building", "mode", "words", "shown"),
     [
         (True, "eager", "eager: kernels are being built for this machine", "being compiled"),
-        (False, "compiled", "compiled: every branch one call", "compiled for this processor"),
+        (False, "compiled", "compiled: every branch in kernels", "compiled for this processor"),
         (False, "eager", "eager: as loaded; not compiled: no C++ compiler", "no C++ compiler"),
     ],
 )
