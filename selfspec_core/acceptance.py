@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .bounded_json import shown
 from .sampling import Laws
 
 COUPLED, REJECTION, THRESHOLD, TYPICAL = "coupled", "rejection", "threshold", "typical"
@@ -38,10 +39,10 @@ class Rule:
 
     def __post_init__(self) -> None:
         if self.name not in RULES:
-            raise ValueError(f"unknown rule {self.name!r}: choose one of {', '.join(RULES)}")
+            raise ValueError(f"unknown rule {shown(self.name)}: choose one of {', '.join(RULES)}")
         for setting in ("threshold", "epsilon", "delta"):
             if not 0 <= getattr(self, setting) <= 1:
-                raise ValueError(f"{setting} must be 0 to 1, got {getattr(self, setting)!r}")
+                raise ValueError(f"{setting} must be 0 to 1, got {shown(getattr(self, setting))}")
 
     def lossless(self, temperature: float) -> bool:
         """Whether the output keeps the target's law."""

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
+from .bounded_json import shown
+
 SCHEMA = 1
 STATUSES = ("accepted", "rejected", "unreached")
 SOURCES = ("draft", "correction", "bonus", "plain")
@@ -281,7 +283,7 @@ def from_ndjson(lines: str | Iterable[str]) -> Iterator[Event]:
         except TraceError as error:
             raise TraceError(f"line {number}: {error}") from None
         if first and not isinstance(event, Start):
-            raise TraceError(f"line {number}: a trace begins with 'start', got {event.type!r}")
+            raise TraceError(f"line {number}: a trace begins with 'start', got {shown(event.type)}")
         first = False
         yield event
 
@@ -308,7 +310,7 @@ def _build(kind: type, raw: Any) -> Any:
         if not _fits(value, str(fields[name].type)):
             raise TraceError(f"{name!r} of {kind.__name__.lower()} must be {fields[name].type}")
         if (allowed := _VALUES.get((kind.__name__, name))) and value not in allowed:
-            raise TraceError(f"{name!r} must be one of {', '.join(allowed)}, got {value!r}")
+            raise TraceError(f"{name!r} must be one of {', '.join(allowed)}, got {shown(value)}")
         values[name] = value
     try:
         return kind(**values)

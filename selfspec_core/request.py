@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from .acceptance import Rule
 from .auto_policy import AutoPolicy
+from .bounded_json import shown
 from .plan import LengthSchedule, SkipPlan
 from .policies import (
     DEFAULT_CONFIDENCE,
@@ -81,22 +82,26 @@ class Request:
 
     def __post_init__(self) -> None:
         if type(self.k) is not int or not 0 <= self.k <= MAX_K:
-            raise RequestError(f"k must be 0–{MAX_K} (0 is plain decoding), got {self.k!r}")
+            raise RequestError(f"k must be 0–{MAX_K} (0 is plain decoding), got {shown(self.k)}")
         if type(self.max_new_tokens) is not int or self.max_new_tokens < 0:
-            raise RequestError(f"max_new_tokens must be 0 or more, got {self.max_new_tokens!r}")
+            raise RequestError(
+                f"max_new_tokens must be 0 or more, got {shown(self.max_new_tokens)}"
+            )
         if isinstance(self.stop, str) or any(not isinstance(s, str) or not s for s in self.stop):
             raise RequestError("stop is a tuple of strings, none of them empty")
         if not isinstance(self.seed, int):
-            raise RequestError(f"the seed must be a whole number, got {self.seed!r}")
+            raise RequestError(f"the seed must be a whole number, got {shown(self.seed)}")
         if self.window is not None and (type(self.window) is not int or self.window <= self.k):
             raise RequestError(f"a window for k = {self.k} has at least {self.k + 1} rows")
         if self.draft_temperature is not None and not 0 <= self.draft_temperature <= 10:
-            raise RequestError(f"draft_temperature must be 0 to 10, got {self.draft_temperature!r}")
+            raise RequestError(
+                f"draft_temperature must be 0 to 10, got {shown(self.draft_temperature)}"
+            )
         if not isinstance(self.prompt, str):
             raise RequestError("one prompt at a time, as text: batches aren't supported yet")
         if self.draft_policy not in (None, *POLICIES):
             raise RequestError(
-                f"draft_policy must be one of {', '.join(POLICIES)}, got {self.draft_policy!r}"
+                f"draft_policy must be one of {', '.join(POLICIES)}, got {shown(self.draft_policy)}"
             )
         if self.confidence is not None and self.policy_name not in ("confidence", "adaptive"):
             raise RequestError(
@@ -105,7 +110,8 @@ class Request:
             )
         if self.verify_from not in VERIFY_FROM:
             raise RequestError(
-                f"verify_from must be one of {', '.join(VERIFY_FROM)}, got {self.verify_from!r}"
+                f"verify_from must be one of {', '.join(VERIFY_FROM)}, "
+                f"got {shown(self.verify_from)}"
             )
         try:
             self.acceptance_rule, self.policy, self.draft_sampling  # noqa: B018  (they check)

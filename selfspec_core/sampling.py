@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .bounded_json import shown
+
 Processor = Callable[[Tensor, Tensor], Tensor]
 """A custom step: (history [n] int64, scores [V] float32) → scores [V]."""
 
@@ -50,7 +52,7 @@ class Sampling:
     def __post_init__(self) -> None:
         def need(ok: bool, name: str, allowed: str) -> None:
             if not ok:
-                raise ValueError(f"{name} must be {allowed}, got {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be {allowed}, got {shown(getattr(self, name))}")
 
         need(0 <= self.temperature <= 10, "temperature", "0 to 10 (0 takes the likeliest token)")
         need(self.temperature == 0 or self.temperature >= 0.01, "temperature", "0, or 0.01 to 10")

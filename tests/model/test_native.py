@@ -117,6 +117,17 @@ def test_branches_in_one_call_give_the_bits_of_one_call_each(name, dtype):
         decoder.join = join
 
 
+def test_bits_depend_on_no_number_of_threads():
+    """Each has an equal share, and who is done takes the others' last."""
+    decoder = ResidualDecoder(wide("llama", torch.bfloat16))
+    make_compiled(decoder)
+    found = []
+    for threads in (1, 2, 3, 7):  # fewer and more than some of the work has parts
+        torch.set_num_threads(threads)
+        found.append(walk(decoder))
+    assert all(torch.equal(logits, found[0]) for logits in found[1:])
+
+
 @pytest.mark.parametrize("eager", [{("attention", 1)}, {("mlp", 0), ("attention", 3), ("mlp", 3)}])
 def test_branches_that_stay_eager_run_between_those_that_do_not(eager):
     plain, compiled = (ResidualDecoder(wide("llama")) for _ in range(2))

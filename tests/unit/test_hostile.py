@@ -190,6 +190,12 @@ def test_a_plan_file_is_read_or_refused_and_its_program_is_only_a_program(text):
     assert set(compiled.co_names) <= allowed
 
 
+@pytest.mark.parametrize("value", ["a" * 6000, 10**3000, {"b" * 6000: "c" * 6000}])
+@pytest.mark.parametrize("name", sorted(entries()))
+def test_a_long_value_is_cut_in_the_message(name, value):
+    survived(lambda: PlanFile.from_json(json.dumps({**entries(), name: value})), PlanFileError)
+
+
 @MANY
 @given(st.one_of(TEXT, JSON.map(json.dumps)), st.sampled_from([None, *FORMATS]), TEXT | st.none())
 def test_another_projects_plan_is_read_or_refused(text, format, key):

@@ -219,7 +219,7 @@ def test_with_re_run_off_nothing_runs_until_asked(app, new_page):
     before = stage.run_number()
     stage.page.click('.ss-branch-mlp[data-layer="2"]')
     stage.page.wait_for_function(
-        "document.querySelector('#plan textarea, #plan input').value.includes('m2')"
+        "document.querySelector('#plan textarea, #plan input')?.value.includes('m2')"
     )
     wait_until(lambda: app.studio.scheduler.idle, "idle")
     assert stage.run_number() == before
@@ -357,7 +357,7 @@ def test_a_link_carries_the_settings_in_the_fragment_and_nothing_in_the_request(
     assert "plan=a2-3%2Cm5" in link
     other = Stage(new_page(link))
     other.page.wait_for_function(
-        "document.querySelector('#plan textarea, #plan input').value === 'a2-3,m5'"
+        "document.querySelector('#plan textarea, #plan input')?.value === 'a2-3,m5'"
     )
     assert other.page.input_value("#prompt textarea") == "a fox runs"
     other.page.wait_for_function(
@@ -369,7 +369,7 @@ def test_a_hostile_link_is_read_as_text_and_clamped(app, new_page):
     link = f"{app.url}/#prompt=%3Cimg%20src%3Dx%20onerror%3Dwindow.owned%3D1%3E&k=99&rule=evil&plan=%24%7Bwindow.owned%3D1%7D&seed=1e999"
     stage = Stage(new_page(link))
     stage.page.wait_for_function(
-        "document.querySelector('#prompt textarea').value.includes('onerror')"
+        "document.querySelector('#prompt textarea')?.value.includes('onerror')"
     )
     stage.page.wait_for_selector('.ss-model[data-state="ready"]')
     stage.set_length(6)

@@ -90,7 +90,7 @@ def test_a_link_starts_a_lesson_that_asks_before_it_reveals_and_gives_everything
     page.wait_for_function("document.activeElement.id === 'ss-coach-step'")
     page.wait_for_function("SelfSpec.panel() === 'decode'")
     shows(page, "welcome")
-    page.wait_for_function("document.querySelector('#k input[type=number]').value === '3'")
+    page.wait_for_function("document.querySelector('#k input[type=number]')?.value === '3'")
     page.wait_for_selector("#layers .ss-strip[data-ss-outlined]")
     assert page.input_value(PLAN) == "30%"
     assert page.input_value("#seed input") == "0"
@@ -115,7 +115,7 @@ def test_a_link_starts_a_lesson_that_asks_before_it_reveals_and_gives_everything
     page.locator(".ss-choice").first.dispatch_event("click")
     assert page.locator(".ss-verdict-line.ss-right").count() == 1
     page.get_by_role("button", name="Leave the lesson").click()
-    page.wait_for_function("document.querySelector('#k input[type=number]').value === '5'")
+    page.wait_for_function("document.querySelector('#k input[type=number]')?.value === '5'")
     page.wait_for_function("SelfSpec.panel() === 'learn'")
     assert page.input_value(PLAN) == "2-3"
     assert page.input_value("#seed input") == "11"
@@ -138,7 +138,7 @@ def test_live_tasks_notice_what_is_done_and_the_lesson_ends_with_a_sentence(open
     at_step(page, 3)
     shows(page, "welcome")
     assert page.locator(NEXT).inner_text() == "Skip this"
-    page.wait_for_function("document.querySelector('#seed input').value === '5'")  # its own
+    page.wait_for_function("document.querySelector('#seed input')?.value === '5'")  # its own
     assert "Your own seed here is 5" in page.locator(BODY).inner_text()
     page.wait_for_selector("#run[data-ss-outlined]")
     views = page.evaluate("SelfSpec.trace.views.length")
@@ -224,7 +224,7 @@ def test_a_reload_in_a_lesson_goes_on_from_its_card_or_as_the_link_says(open_lea
     page.reload()
     at_step(page, 3)
     shows(page, "welcome")
-    page.wait_for_function("document.querySelector('#seed input').value === '9'")
+    page.wait_for_function("document.querySelector('#seed input')?.value === '9'")
     page.get_by_role("button", name="Back", exact=True).click()
     at_step(page, 2)
     assert page.locator(".ss-verdict-line.ss-wrong").is_visible()

@@ -37,7 +37,7 @@ def strip_shows(stage: Stage, plan: str) -> None:
 def follows(stage: Stage, plan: str) -> None:
     """Wait until the field and the history have a plan that came from the strip or a preset."""
     stage.page.wait_for_function(
-        """plan => document.querySelector('#plan textarea, #plan input').value === plan
+        """plan => document.querySelector('#plan textarea, #plan input')?.value === plan
              && SelfSpec.plans.texts[SelfSpec.plans.at] === plan && !SelfSpec.plans.asking""",
         arg=plan,
     )
@@ -203,7 +203,7 @@ def test_whatever_changes_the_plan_changes_all_that_shows_it(app, new_page):
     )
     share = round(100 * SkipPlan.preset("deep", LAYERS).share)
     page.wait_for_function(
-        f"document.querySelector('#ratio input[type=number]').value === '{share}'"
+        f"document.querySelector('#ratio input[type=number]')?.value === '{share}'"
     )
 
 
@@ -268,7 +268,7 @@ def test_a_link_carries_sampling_where_it_is_not_the_page_s_first(app, new_page)
     page.locator("#more").get_by_role("button").first.click()
     for name, value in (("threshold", "0.25"), ("top-k", "40"), ("repetition-penalty", "1.3")):
         page.wait_for_function(
-            "([id, value]) => document.querySelector(`#${id} input`).value === value",
+            "([id, value]) => document.querySelector(`#${id} input`)?.value === value",
             arg=[name, value],
         )
     page.click("#share")
@@ -284,8 +284,8 @@ def test_a_link_beyond_this_server_s_sliders_still_runs(app, new_page):
     stage = Stage(new_page(f"{app.url}/#prompt=a+fox&k=40&length=1000"))
     page = stage.page
     page.wait_for_selector('.ss-model[data-state="ready"]')
-    page.wait_for_function("document.querySelector('#length input[type=number]').value === '512'")
-    page.wait_for_function("document.querySelector('#k input[type=number]').value === '16'")
+    page.wait_for_function("document.querySelector('#length input[type=number]')?.value === '512'")
+    page.wait_for_function("document.querySelector('#k input[type=number]')?.value === '16'")
     stage.set_length(6)
     stage.run()
     assert stage.event("start")["k"] == 16

@@ -47,7 +47,7 @@ def plan_of(page) -> str:
 
 def wait_for_plan(page, plan: str) -> None:
     page.wait_for_function(
-        "plan => document.querySelector('#plan textarea, #plan input').value === plan", arg=plan
+        "plan => document.querySelector('#plan textarea, #plan input')?.value === plan", arg=plan
     )
 
 
@@ -155,7 +155,7 @@ def test_curves_are_drawn_and_a_point_is_taken_over_by_keyboard(tune):
     page.keyboard.press("ArrowRight")
     assert "k = 3" in page.locator(".ss-tune-curves .ss-tune-tip:visible").inner_text()
     page.keyboard.press("Enter")
-    page.wait_for_function("document.querySelector('#k input[type=number]').value === '3'")
+    page.wait_for_function("document.querySelector('#k input[type=number]')?.value === '3'")
     assert page.locator(".ss-tune-curves .ss-tune-said").inner_text().endswith("k = 3.")
     assert point_at(page, by_share, -1) == by_share.locator("g[role=button]").last.get_attribute(
         "aria-label"
@@ -313,7 +313,7 @@ def test_a_found_draft_temperature_goes_to_decode_and_figures_into_the_file(app,
     )
     page.click("#use-point")
     wait_for_plan(page, "2-3")
-    page.wait_for_function("document.querySelector('#k input').value === '3'")
+    page.wait_for_function("document.querySelector('#k input')?.value === '3'")
 
     def saved() -> dict:
         with page.expect_download() as downloading:
@@ -452,7 +452,7 @@ def test_a_file_is_read_and_k_comes_with_it(tune, tmp_path):
     file.write_text(json.dumps({"exit_layer": 6, "num_speculations": 5}), encoding="utf-8")
     page.set_input_files(".ss-tune-import input[type=file]", file)
     wait_for_plan(page, "6-7")
-    page.wait_for_function("document.querySelector('#k input[type=number]').value === '5'")
+    page.wait_for_function("document.querySelector('#k input[type=number]')?.value === '5'")
     page.locator(".ss-tune-import .ss-note", has_text="LayerSkip").wait_for()
 
 
@@ -593,7 +593,7 @@ def test_what_is_changed_while_a_file_is_read_stays_and_is_named(tune):
         route.continue_()
     wait_for_plan(page, "4-5")
     page.locator("#more").get_by_role("button").first.click()
-    page.wait_for_function("document.querySelector('#draft-temperature input').value === '0.4'")
+    page.wait_for_function("document.querySelector('#draft-temperature input')?.value === '0.4'")
     assert page.input_value("#k input[type=number]") == "7"
     assert page.input_value("#temperature input[type=number]") == "1.1"
     on_tune(page)
@@ -601,8 +601,8 @@ def test_what_is_changed_while_a_file_is_read_stays_and_is_named(tune):
     assert "Draft length k, Temperature." in kept.inner_text()
     # Read again, nothing having been changed meanwhile, all of it comes.
     bring(page, json.dumps(file))
-    page.wait_for_function("document.querySelector('#k input[type=number]').value === '2'")
-    page.wait_for_function("document.querySelector('#temperature input').value === '0.6'")
+    page.wait_for_function("document.querySelector('#k input[type=number]')?.value === '2'")
+    page.wait_for_function("document.querySelector('#temperature input')?.value === '0.6'")
 
 
 def test_our_own_file_brings_policy_and_sampling_and_says_what_does_not_fit(tune):
@@ -617,7 +617,7 @@ def test_our_own_file_brings_policy_and_sampling_and_says_what_does_not_fit(tune
     wait_for_plan(page, "3")
     said = page.locator(".ss-tune-import .ss-notes").inner_text()
     assert "Temperature is 5 in the file; here it can be 0 to 2" in said
-    page.wait_for_function("document.querySelector('#top-k input').value === '40'")
+    page.wait_for_function("document.querySelector('#top-k input')?.value === '40'")
     assert page.locator("#policy input:checked").get_attribute("value") == "adaptive"
     assert page.input_value("#min-p input[type=number]") == "0.1"
     assert page.input_value("#temperature input[type=number]") == "0"
