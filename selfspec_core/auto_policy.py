@@ -8,6 +8,8 @@ Where even full acceptance would gain less than 3% there is nothing to find out,
 
 from __future__ import annotations
 
+import math
+
 from .acceptance_record import AcceptanceRecord, RunningAcceptance
 from .policies import MAX_K, Outcome, Situation
 
@@ -15,6 +17,8 @@ SAVED = 0.01
 """Share of the plain rounds' time that trials may cost."""
 DEAREST = 4.0
 """Most that trials become rarer by failing, and most trials that can be saved up for."""
+LOOKS = 8
+"""Rounds after which it weighs again what may have changed while it decoded plainly."""
 ENTERS, LEAVES, SWITCHES = 1.01, 0.995, 1.01
 """Predicted gains over plain decoding at which drafting begins and ends, and over the present k
 at which it changes. They differ so that noise doesn't toss it to and fro."""
@@ -36,7 +40,6 @@ class AutoPolicy:
     """
 
     looks = False
-    weighs = True
 
     def __init__(self, k: int) -> None:
         if not 0 <= k <= MAX_K:
@@ -44,6 +47,7 @@ class AutoPolicy:
         self._k = k
         self._chosen = 0
         self._trying = self._encouraged = False
+        self._resting = 0  # rounds to come that are decoded plainly, unasked
         self._record: AcceptanceRecord | None = None
         self._own: RunningAcceptance | None = None
         self._times: tuple[float, ...] = ()
@@ -52,15 +56,23 @@ class AutoPolicy:
     def limit(self) -> int:
         return self._k
 
+    @property
+    def weighs(self) -> bool:
+        """Not while it rests, so that resting costs nothing beside plain decoding."""
+        return self._resting == 0
+
     def choose(self, situation: Situation) -> int:
         """The number of drafts with the most tokens a millisecond, with hysteresis."""
+        self._trying = False
+        if self._resting:
+            self._resting -= 1
+            return self._settle(0)
         self._read(situation)
         assert self._own is not None
         times = situation.times
         most = min(self._k, situation.room, len(times) - 1)
-        self._trying = False
         if all((k + 1) * times[0] < WORTH * times[k] for k in range(1, most + 1)):
-            return self._settle(0)
+            return self._rest(LOOKS - 1)
         tokens = self._own.expected_tokens(most)
         gains = [n * times[0] / time for n, time in zip(tokens, times, strict=False)]
         best = max(range(1, most + 1), key=gains.__getitem__)
@@ -69,7 +81,7 @@ class AutoPolicy:
             best = present
         if gains[best] >= ENTERS or (self._chosen and self._may_still_pay(best, situation)):
             return self._settle(best)
-        return self._try_or_rest(situation)
+        return self._try_or_rest()
 
     def stops(self, confidence: float) -> bool:  # noqa: ARG002
         return False
@@ -99,6 +111,7 @@ class AutoPolicy:
         """Take up the situation; a new text, or a new plan, begins from what is remembered."""
         self._times = situation.times
         if self._record is not situation.record:
+            assert situation.record is not None
             self._record = situation.record
             self._record.price = 1.0  # another text may be drafted better
             self._own = self._record.begin(KEEP, WEIGHT, self._k)
@@ -114,18 +127,24 @@ class AutoPolicy:
         tokens = self._own.expected_tokens(k, optimism=PATIENCE)[k]
         return tokens * situation.times[0] >= LEAVES * situation.times[k]
 
-    def _try_or_rest(self, situation: Situation) -> int:
+    def _try_or_rest(self) -> int:
         """Plain decoding, or one draft where there is credit for it.
 
         After a trial that was accepted the next follows at once: so a trial ends with its first
         rejection, and costs no more than one draft on average, whatever the acceptance is.
         """
         self._chosen = 0
-        record = situation.record
-        if self._encouraged or record.credit >= record.price * self._cost_of_trial():
+        assert self._record is not None
+        missing = self._record.price * self._cost_of_trial() - self._record.credit
+        if self._encouraged or missing <= 0:
             self._trying = True
             return 1
-        return 0
+        return self._rest(min(math.ceil(missing / SAVED), LOOKS) - 1)
+
+    def _rest(self, more: int) -> int:
+        """Decode plainly now, and for so many rounds more."""
+        self._resting = more
+        return self._settle(0)
 
     def _cost_of_trial(self) -> float:
         """What one rejected draft costs, in windows."""

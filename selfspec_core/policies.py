@@ -25,13 +25,13 @@ class Situation:
     Args:
         room: most drafts that may be made, from what is left of the budget.
         times: what a round with 0, 1, 2, … drafts takes, in any one unit; as many as the
-            request's k allows, or more. Empty for a policy that doesn't weigh.
-        record: what the engine remembers of drafts under this plan.
+            request's k allows, or more. Empty where the policy doesn't weigh.
+        record: what the engine remembers of drafts under this plan; None where it doesn't weigh.
     """
 
     room: int
-    times: tuple[float, ...]
-    record: AcceptanceRecord
+    times: tuple[float, ...] = ()
+    record: AcceptanceRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ class DraftPolicy(Protocol):
 
     @property
     def weighs(self) -> bool:
-        """Whether `choose` looks at the times (they are predicted anew every round)."""
+        """Whether `choose` looks at times and record in the coming round: it takes a while to
+        find them."""
 
     def choose(self, situation: Situation) -> int:
         """Most drafts in the coming round, 0 (plain decoding) to `situation.room`."""

@@ -42,15 +42,15 @@ class Steering:
         """
         if room <= 0:
             return 0
-        times: tuple[float, ...] = ()
-        if self.policy.weighs:
-            times = self._experience.times(
-                plan,
-                self.policy.limit,
-                mode=self._mode,
-                window=self._fewest,
-                slots=self._slots(length),
-            )
+        if not self.policy.weighs:
+            return self.policy.choose(Situation(room))
+        times = self._experience.times(
+            plan,
+            self.policy.limit,
+            mode=self._mode,
+            window=self._fewest,
+            slots=self._slots(length),
+        )
         record = self._experience.record((plan, self._way))
         return self.policy.choose(Situation(room, times, record))
 

@@ -132,6 +132,20 @@ def test_small_differences_do_not_toss_k_to_and_fro():
     assert changes < 0.1 * len(chosen)
 
 
+def test_while_it_rests_it_asks_for_nothing_and_then_looks_again():
+    policy, record = AutoPolicy(K), knowing(0.0)
+    record.credit = 0.0
+    asked = []
+    for _ in range(200):
+        asked.append(policy.weighs)
+        situation = Situation(50, times_of(0.8), record) if policy.weighs else Situation(50)
+        k = policy.choose(situation)
+        policy.observe(Outcome(drafted=k, accepted=0))
+    assert asked[0]
+    assert 200 / 8 <= sum(asked) < 40
+    assert not all(asked[1:9])
+
+
 def test_the_same_times_and_outcomes_give_the_same_choices():
     (text,) = texts_of(0.6, [500])
     runs = [write(AutoPolicy(K), text, times_of(0.5), AcceptanceRecord()) for _ in range(2)]
