@@ -81,7 +81,13 @@ class Ticket:
         """
         work, patience = self._work, self._scheduler.wait_seconds
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-        work.listen(lambda: loop.call_soon_threadsafe(arrived.set))
+        gathering = False
+
+        def hear() -> None:  # on the engine thread: each time it wakes the loop costs it time
+            if work.over or not gathering:
+                loop.call_soon_threadsafe(arrived.set)
+
+        work.listen(hear)
         told = loop.time()
         try:
             while True:
@@ -94,7 +100,9 @@ class Ticket:
                     work.raise_error()
                     return
                 if items and min_interval > 0:
+                    gathering = True
                     await _quiet_or_over(work, arrived, loop.time() + min_interval)
+                    gathering = False
                 elif not items:
                     try:
                         # not wait_for: on 3.11 it can swallow the consumer's cancellation

@@ -31,9 +31,9 @@ from .words import i18n, t, text
 
 TITLE = "SelfSpec Studio"
 _POLL_SECONDS = 0.25
-_QUEUE_SECONDS = 0.01
-"""How often Gradio looks for new events: its own thousand times a second cost the engine 6% of a
-core, also while nothing happens. It is an attribute that Gradio has on every system."""
+_QUEUE_SECONDS, _PROGRESS_SECONDS = 0.01, 0.1
+"""How often Gradio looks for new events, and for progress, which nobody reports. Its own thousand
+and hundred times a second cost the engine 6% of a core, also while nothing happens."""
 _PANELS = {
     "layers": build_layers,
     "tune": build_tune,
@@ -108,6 +108,7 @@ def build(studio: Studio) -> gr.Blocks:
                 listen(switch, [picker.name], **followed).then(**panel.fit)
     keep_signatures(demo)
     demo._queue.sleep_when_free = _QUEUE_SECONDS
+    demo._queue.progress_update_sleep_when_free = _PROGRESS_SECONDS
     return demo
 
 
