@@ -167,24 +167,18 @@ class alignas(LINE) Range {
  public:
   void set(uint64_t first, uint64_t end) { left_ = first << 32 | end; }
 
-  // The first or the last of it; -1 where nothing is left.
-  int64_t take_first() {
-    return take([](uint64_t first, uint64_t end) { return (first + 1) << 32 | end; }, 0);
-  }
-  int64_t take_last() {
-    return take([](uint64_t first, uint64_t end) { return first << 32 | (end - 1); }, 1);
-  }
-
- private:
-  template <class Rest>
-  int64_t take(Rest rest, bool last) {
+  // The first of it, or the last; -1 where nothing is left.
+  int64_t take(bool last) {
     uint64_t now = left_;
     while (true) {
       const uint64_t first = now >> 32, end = now & 0xFFFFFFFF;
       if (first >= end) return -1;
-      if (left_.compare_exchange_weak(now, rest(first, end))) return last ? end - 1 : first;
+      const uint64_t rest = last ? first << 32 | (end - 1) : (first + 1) << 32 | end;
+      if (left_.compare_exchange_weak(now, rest)) return last ? end - 1 : first;
     }
   }
+
+ private:
   std::atomic<uint64_t> left_{0};
 };
 
@@ -200,9 +194,9 @@ void share_out(int64_t count, F enter) {
   torch::stable::parallel_for(0, threads, 1, [&](int64_t mine, int64_t) {
     auto run = enter();
     int64_t at;
-    while ((at = ranges[mine].take_first()) >= 0) run(at);
+    while ((at = ranges[mine].take(false)) >= 0) run(at);
     for (int64_t other = 1; other < threads; ++other)
-      while ((at = ranges[(mine + other) % threads].take_last()) >= 0) run(at);
+      while ((at = ranges[(mine + other) % threads].take(true)) >= 0) run(at);
   });
 }
 

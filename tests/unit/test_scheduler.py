@@ -614,6 +614,23 @@ def test_batches_join_what_arrived_and_lose_nothing(scheduler):
     assert len(batches) < 200
 
 
+def test_while_items_gather_the_loop_is_woken_by_the_end_only(scheduler):
+    woken = []
+
+    async def read():
+        loop = asyncio.get_running_loop()
+        wake = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *call: (woken.append(call), wake(*call))[1]
+        begin = loop.time()
+        items = [i async for b in scheduler.submit(Generation(200)).batches(60.0) for i in b]
+        return items, loop.time() - begin
+
+    items, seconds = asyncio.run(read())
+    assert isinstance(items[-1], Done)
+    assert seconds < 30  # the end didn't wait for the minute to pass
+    assert len(woken) < 50
+
+
 def test_the_time_in_which_items_gather_counts_as_silence_too():
     scheduler, gate = Scheduler(wait_seconds=0.2), threading.Event()
 
