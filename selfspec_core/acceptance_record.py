@@ -8,14 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-PRIOR = 0.7
-"""Acceptance of a draft under a plan that nobody has drafted with yet."""
-PRIOR_WEIGHT = 2.0
-"""How many judged drafts that guess counts for."""
+from .first_drafts import BELIEF, BELIEF_WEIGHT, FirstDrafts
+
 POOL_WEIGHT = 6.0
 """How many judged drafts a place in the round takes over from all places together."""
-FIRST_CREDIT = 2.0
-"""Windows that may be lost on getting to know a plan."""
 
 
 class RunningAcceptance:
@@ -29,7 +25,7 @@ class RunningAcceptance:
     """
 
     def __init__(
-        self, keep: float, prior: Sequence[float] = (PRIOR,), weight: float = PRIOR_WEIGHT
+        self, keep: float, prior: Sequence[float] = (BELIEF,), weight: float = BELIEF_WEIGHT
     ) -> None:
         self._keep, self._prior, self._weight = keep, tuple(prior), weight
         self._judged: list[float] = []
@@ -86,19 +82,21 @@ class AcceptanceRecord:
     Args:
         keep: see `RunningAcceptance`; a long memory.
 
-    `credit` is what may be lost on drafts that aren't expected to pay, in windows; plain rounds
-    add to it. `price` is how many times a trial's possible loss must be there before it is
-    made; it doubles while trials fail.
+    `first` chooses the first drafts. After them, `credit` is what may be lost on drafts that
+    aren't expected to pay, in windows; plain rounds add to it. `price` is how many times a
+    trial's possible loss must be there before it is made; it doubles while trials fail.
     """
 
     def __init__(self, keep: float = 0.99) -> None:
         self.running = RunningAcceptance(keep)
-        self.credit = FIRST_CREDIT
+        self.first = FirstDrafts()
+        self.credit = 0.0
         self.price = 1.0
 
     def observe(self, judged: int, accepted: int) -> None:
         """Count a round, whoever chose its length."""
         if judged:
+            self.first.observe(judged, accepted)
             self.running.observe(judged, accepted)
 
     def begin(self, keep: float, weight: float, places: int) -> RunningAcceptance:
@@ -109,5 +107,5 @@ class AcceptanceRecord:
             weight: judged drafts that the memory counts for, at most.
             places: drafts a round to tell apart.
         """
-        known = min(PRIOR_WEIGHT + self.running.evidence, weight)
+        known = min(BELIEF_WEIGHT + self.running.evidence, weight)
         return RunningAcceptance(keep, self.running.rates(max(places, 1)), known)

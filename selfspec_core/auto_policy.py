@@ -1,6 +1,7 @@
 """The policy `auto`: as many drafts as pay just now, which may be none.
 
-Before each round it weighs, for every k, the tokens that k drafts bring at the running
+Under a plan that nobody has drafted with, `first_drafts.py` chooses the first drafts. From then
+on it weighs before each round, for every k, the tokens that k drafts bring at the running
 acceptance against what they cost. Where no k pays it decodes plainly, and tries a draft now and
 then out of what it has saved up: 1% of the plain rounds' time, so that trying never costs more.
 Where even full acceptance would gain less than 3% there is nothing to find out, and it doesn't try.
@@ -37,14 +38,15 @@ class AutoPolicy:
 
     Args:
         k: most drafts a round, 0 to 16.
+        lot: of the text, 0 to 1, for `FirstDrafts.choose`; evenly spread over texts.
     """
 
     looks = False
 
-    def __init__(self, k: int) -> None:
+    def __init__(self, k: int, lot: float = 0.5) -> None:
         if not 0 <= k <= MAX_K:
             raise ValueError(f"k must be 0–{MAX_K}, got {k}")
-        self._k = k
+        self._k, self._lot = k, lot
         self._chosen = 0
         self._trying = self._encouraged = False
         self._resting = 0  # rounds to come that are decoded plainly, unasked
@@ -73,6 +75,9 @@ class AutoPolicy:
         most = min(self._k, situation.room, len(times) - 1)
         if all((k + 1) * times[0] < WORTH * times[k] for k in range(1, most + 1)):
             return self._rest(LOOKS - 1)
+        assert self._record is not None
+        if not self._record.first.over:
+            return self._get_to_know(times, most)
         tokens = self._own.expected_tokens(most)
         gains = [n * times[0] / time for n, time in zip(tokens, times, strict=False)]
         best = max(range(1, most + 1), key=gains.__getitem__)
@@ -94,10 +99,12 @@ class AutoPolicy:
         self._encouraged = False
         if not outcome.drafted:
             record.credit = max(record.credit, min(record.credit + SAVED, dearest))
+            record.first.rest()
             return
         self._own.observe(outcome.judged, outcome.accepted)
+        spent = self._times[min(outcome.drafted, len(self._times) - 1)] / self._times[0]
+        record.first.pay(spent - 1)
         if self._trying:
-            spent = self._times[min(outcome.drafted, len(self._times) - 1)] / self._times[0]
             # At the full price, else what is left over would pay for the next trial too soon.
             record.credit += record.price * min(outcome.accepted + 1 - spent, 0.0)
             self._encouraged = outcome.accepted == outcome.drafted
@@ -116,6 +123,12 @@ class AutoPolicy:
             self._record.price = 1.0  # another text may be drafted better
             self._own = self._record.begin(KEEP, WEIGHT, self._k)
             self._chosen = 0
+
+    def _get_to_know(self, times: tuple[float, ...], most: int) -> int:
+        """The first drafts under a plan, until it is known."""
+        assert self._record is not None
+        k = self._record.first.choose(times, most, self._lot)
+        return self._settle(k) if k else self._rest(LOOKS - 1)
 
     def _settle(self, k: int) -> int:
         self._chosen = k

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field, replace
 
 from .acceptance import Rule
@@ -140,9 +141,14 @@ class Request:
             case "adaptive":
                 return AdaptiveConfidence(self.k, threshold)
             case "auto":
-                return AutoPolicy(self.k)
+                return AutoPolicy(self.k, self._lot)
             case _:
                 return FixedLength(self.k)
+
+    @property
+    def _lot(self) -> float:
+        """0 to 1, evenly spread over prompts and seeds, the same in every process."""
+        return random.Random(f"{self.seed} {self.prompt_ids or self.prompt}").random()
 
     def plainly(self) -> Request:
         """The same request as plain decoding: no drafts, and the window that it would have had."""

@@ -89,11 +89,19 @@ def test_auto_never_drafts_what_cannot_pay(engine, monkeypatch):
 
 
 def test_auto_remembers_a_plans_acceptance_from_text_to_text(engine, monkeypatch):
+    pretend(engine, monkeypatch, 0.5)
+    one = request(engine, "none", k=3, draft_policy="auto", max_new_tokens=60)
+    begun = [of(engine.generate(replace(one, seed=n)).events, Round)[0].drafted for n in range(2)]
+    assert begun == [1, 3]
+
+
+def test_auto_pays_for_getting_to_know_a_plan_once(engine, monkeypatch):
     pretend(engine, monkeypatch, 0.6)
-    one = request(engine, "0-2", 1.0, k=3, draft_policy="auto", max_new_tokens=100)
-    drafted = [engine.generate(replace(one, seed=seed)).done.drafted for seed in range(6)]
-    assert drafted[0] > 0
-    assert sum(drafted[1:]) <= 2 * drafted[0]
+    one = request(engine, "0-2", 1.0, k=3, draft_policy="auto", max_new_tokens=30)
+    texts = [engine.generate(replace(one, seed=seed)).done for seed in range(20)]
+    assert texts[0].drafted > 0
+    lost = sum(0.6 * text.drafted - text.accepted for text in texts)
+    assert 0 < lost <= 0.03 * 20 * 30
 
 
 def test_the_adaptive_threshold_moves_within_a_text_and_not_between_texts(engine):

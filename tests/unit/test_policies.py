@@ -114,7 +114,7 @@ def test_trying_again_costs_at_most_two_percent_of_plain_decoding_and_becomes_ra
     tried = [at for at, k in enumerate(chosen) if k]
     assert tried
     assert sum(times_of(0.8)[k] - 1 for k in chosen) < 0.02 * len(text)
-    waits = [b - a for a, b in itertools.pairwise(tried)]
+    waits = [b - a for a, b in itertools.pairwise([0, *tried])]
     assert waits[-1] > 3 * min(waits)
     assert max(waits) < 1000  # it never gives up
 
@@ -186,15 +186,16 @@ SETS = {"short": [20] * 25, "middling": [64] * 8, "long": [256] * 4, "very short
     st.floats(0.0, 0.1),
     st.floats(0.0, 1.0),
     st.integers(0, 10**6),
+    st.floats(0.0, 1.0, exclude_max=True),
 )
 def test_it_is_never_3_percent_slower_than_the_better_of_plain_and_fixed_k(
-    lengths, step, rest, rate, seed
+    lengths, step, rest, rate, seed, lot
 ):
     """From no knowledge at all, and with k fixed at the request's own k."""
     texts, times = texts_of(rate, SETS[lengths], seed), times_of(step, rest)
     plain = cost(lambda: FixedLength(0), texts, times)
     fixed = cost(lambda: FixedLength(K), texts, times)
-    assert cost(lambda: AutoPolicy(K), texts, times) <= min(plain, fixed) / 0.97
+    assert cost(lambda: AutoPolicy(K, lot), texts, times) <= min(plain, fixed) / 0.97
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -208,15 +209,19 @@ def test_it_is_hardly_slower_than_the_k_that_hindsight_picks(step, rate, seed):
 
 @pytest.mark.parametrize("step", [0.1, 0.25, 0.4, 0.6])
 @pytest.mark.parametrize("rate", [0.0, 0.15, 0.3, 0.5, 0.8, 0.97])
-def test_getting_to_know_a_plan_costs_one_short_text_at_most_7_5_percent_on_average(step, rate):
-    """Short of the 3% that hold for sets of texts: the first text under a plan pays for it."""
-    times = times_of(step, 0.02)
+def test_getting_to_know_a_plan_costs_one_short_text_at_most_3_5_percent_on_average(step, rate):
+    """`test_first_drafts.py` weighs every way that a text can go; these are 400 of them."""
+    times, texts = times_of(step, 0.02), [texts_of(rate, [32], seed) for seed in range(400)]
 
-    def mean(make: Callable[[], DraftPolicy]) -> float:
-        return statistics.fmean(cost(make, texts_of(rate, [32], seed), times) for seed in range(80))
+    def mean(make: Callable[[float], DraftPolicy]) -> float:
+        lots = ((number * 0.618) % 1 for number in itertools.count())
+        return statistics.fmean(
+            cost(lambda lot=lot: make(lot), text, times)
+            for text, lot in zip(texts, lots, strict=False)
+        )
 
-    better = min(mean(lambda: FixedLength(0)), mean(lambda: FixedLength(K)))
-    assert mean(lambda: AutoPolicy(K)) <= better / 0.925
+    better = min(mean(lambda _: FixedLength(0)), mean(lambda _: FixedLength(K)))
+    assert mean(lambda lot: AutoPolicy(K, lot)) <= better / 0.965
 
 
 # -- acceptance ---------------------------------------------------------------------------------
