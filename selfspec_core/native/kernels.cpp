@@ -308,6 +308,7 @@ inline void all_rows(
 // AMX: 16 outputs of up to 16 rows at once, 32 inputs a step. Sums are rounded in another order
 // than above, so one row goes this way too where a linear's width allows it.
 constexpr int TALL = 16, DEEP = 32;
+constexpr int AHEAD = 4096;  // bytes per 16 outputs that weights are asked for in advance
 
 // What a thread's tiles look like: sums in 0 to 3, weights in 4 to 6, rows of x in 7.
 struct alignas(LINE) TileShapes {
@@ -346,6 +347,8 @@ inline void by_tiles(
     if constexpr (B > 2) _tile_zero(2);
     if constexpr (B > 3) _tile_zero(3);
     for (int64_t at = 0; at < k; at += DEEP, weights += B * LANES * DEEP) {
+      const char* later = reinterpret_cast<const char*>(weights) + B * AHEAD;
+      for (int line = 0; line < B * TALL; ++line) __builtin_prefetch(later + line * LINE);
       _tile_loadd(7, row + at, k * sizeof(Half));
       _tile_loadd(4, weights, B * LINE);
       _tile_dpbf16ps(0, 7, 4);
