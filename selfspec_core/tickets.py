@@ -81,10 +81,12 @@ class Ticket:
         """
         work, patience = self._work, self._scheduler.wait_seconds
         loop, arrived = asyncio.get_running_loop(), asyncio.Event()
-        gathering = False
+        gathering = woken = False
 
         def hear() -> None:  # on the engine thread: each time it wakes the loop costs it time
-            if work.over or not gathering:
+            nonlocal woken
+            if work.over or not (gathering or woken):
+                woken = True
                 loop.call_soon_threadsafe(arrived.set)
 
         work.listen(hear)
@@ -92,6 +94,7 @@ class Ticket:
         try:
             while True:
                 arrived.clear()
+                woken = False
                 items, over = work.take()
                 if items:
                     yield items

@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same_text_for_every_k_of_one_window(engine, tem
 def test_where_the_width_changes_the_bits_one_width_serves_every_k():
     engine = engine_on()
     assert [engine.window_for(k) for k in (0, 3, 4, 16)] == [4, 4, 8, 20]
-    found = engine.probe((4, 8))
+    found = replace(engine.probe((4, 8)), any_rows=False)  # as eager modules on most processors
     engine.guarantee = replace(found, widths=True)
     assert engine.window_for(4) == 8
     engine.guarantee = replace(found, widths=False)

@@ -125,7 +125,7 @@ def test_getting_to_know_a_plan_costs_one_text_of_32_tokens_at_most_3_3_percent(
     ],
 )
 def test_no_policy_could_cost_one_percent_less(step, prior):
-    """A plan that is hardly ever right and one that nearly always is begin alike."""
+    """Hardly ever right, or nearly always: both can begin alike."""
     least = least_regret(3, 32, times_of(step, 3), prior)
     assert least > 1.02
     assert 1 / shares(step, 3).min() <= least + 0.01
