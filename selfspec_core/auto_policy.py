@@ -71,13 +71,14 @@ class AutoPolicy:
             return self._settle(0)
         self._read(situation)
         assert self._own is not None
+        assert self._record is not None
         times = situation.times
         most = min(self._k, situation.room, len(times) - 1)
         if all((k + 1) * times[0] < WORTH * times[k] for k in range(1, most + 1)):
             return self._rest(LOOKS - 1)
-        assert self._record is not None
         if not self._record.first.over:
-            return self._get_to_know(times, most)
+            k = self._record.first.choose(times, most, self._lot)
+            return self._settle(k) if k else self._rest(LOOKS - 1)
         tokens = self._own.expected_tokens(most)
         gains = [n * times[0] / time for n, time in zip(tokens, times, strict=False)]
         best = max(range(1, most + 1), key=gains.__getitem__)
@@ -123,12 +124,6 @@ class AutoPolicy:
             self._record.price = 1.0  # another text may be drafted better
             self._own = self._record.begin(KEEP, WEIGHT, self._k)
             self._chosen = 0
-
-    def _get_to_know(self, times: tuple[float, ...], most: int) -> int:
-        """The first drafts under a plan, until it is known."""
-        assert self._record is not None
-        k = self._record.first.choose(times, most, self._lot)
-        return self._settle(k) if k else self._rest(LOOKS - 1)
 
     def _settle(self, k: int) -> int:
         self._chosen = k

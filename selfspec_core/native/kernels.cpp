@@ -383,7 +383,7 @@ void make_ready([[maybe_unused]] int64_t rows) {
 #ifdef TILES
   if constexpr (std::is_same_v<T, Half>) {
     if (!has_tiles()) return;
-    const TileShapes shapes(std::min<int64_t>(rows, TALL));
+    const TileShapes shapes(std::clamp<int64_t>(rows, 1, TALL));
     written(&shapes);
     _tile_loadconfig(&shapes);
   }

@@ -18,8 +18,9 @@ from selfspec_core.plan import SkipPlan
 from .tiny import PECULIARITIES, TINY, WEIGHTS_THAT_COUNT, WINDOW, ids, tiny
 
 LENGTH = 40  # far past the sliding windows of 6
-NEAR = 3e-5
-"""Float32 sums in another order; what is wrong differs by a thousand times as much."""
+SUMS = 2e-5
+"""By how much float32 logits differ where windows of other shapes sum in another order: 1.43e-5 on
+a Xeon with AMX, and below 1e-5 on an EPYC."""
 PLANS = ["none", "1-2", "a0-3", "m0-3", "a1,m2,3", "0"]
 
 every_family = pytest.mark.parametrize("name", TINY)
@@ -62,9 +63,9 @@ def test_all_gates_one_equals_transformers_logits(name):
     model, tokens = tiny(name), ids(LENGTH)
     expected = model(tokens[None]).logits[0]
     decoder = ResidualDecoder(model)
-    torch.testing.assert_close(decoder.logits(tokens)[0], expected, rtol=0, atol=NEAR)
+    torch.testing.assert_close(decoder.logits(tokens)[0], expected, rtol=0, atol=1e-5)
     ones = torch.ones(1, LENGTH, 2, decoder.n_layers)
-    torch.testing.assert_close(decoder.logits(tokens, gates=ones)[0], expected, rtol=0, atol=NEAR)
+    torch.testing.assert_close(decoder.logits(tokens, gates=ones)[0], expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "change"), PECULIARITIES, ids=lambda v: str(v)[:40])
@@ -75,7 +76,7 @@ def test_each_peculiarity_moves_the_logits_and_is_followed(name, change):
     assert not loaded.missing_keys  # all weights are shared; a peculiarity may bring its own
     logits = ResidualDecoder(changed).logits(tokens)[0]
     assert (logits - plain(tokens[None]).logits[0]).abs().max() > 1e-2
-    torch.testing.assert_close(logits, changed(tokens[None]).logits[0], rtol=0, atol=NEAR)
+    torch.testing.assert_close(logits, changed(tokens[None]).logits[0], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "weights"), WEIGHTS_THAT_COUNT)
@@ -88,7 +89,7 @@ def test_each_familys_own_weights_move_the_logits_and_are_followed(name, weights
         weight.mul_(-0.5)
     logits = ResidualDecoder(changed).logits(tokens)[0]
     assert (logits - plain(tokens[None]).logits[0]).abs().max() > 1e-2
-    torch.testing.assert_close(logits, changed(tokens[None]).logits[0], rtol=0, atol=NEAR)
+    torch.testing.assert_close(logits, changed(tokens[None]).logits[0], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["llama", "olmo2", "granite", "phi", "cohere"])
@@ -98,7 +99,7 @@ def test_a_window_that_transformers_does_not_read_is_not_applied(name):
     assert model.config.sliding_window == WINDOW
     expected = model(tokens[None]).logits[0]
     torch.testing.assert_close(
-        ResidualDecoder(model).logits(tokens)[0], expected, rtol=0, atol=NEAR
+        ResidualDecoder(model).logits(tokens)[0], expected, rtol=0, atol=1e-5
     )
 
 
@@ -110,11 +111,11 @@ def test_any_plan_equals_those_modules_writing_zero(name, plan):
     skip = SkipPlan.parse(plan, decoder.n_layers)
     with outputs_zeroed(decoder, skip):
         expected = model(tokens[None]).logits[0]
-    torch.testing.assert_close(decoder.logits(tokens, plan=skip)[0], expected, rtol=0, atol=NEAR)
+    torch.testing.assert_close(decoder.logits(tokens, plan=skip)[0], expected, rtol=0, atol=1e-5)
     gates = torch.tensor(
         [[float(not skip.skips(kind, i)) for i in range(decoder.n_layers)] for kind in KINDS]
     )
-    torch.testing.assert_close(decoder.logits(tokens, gates=gates)[0], expected, rtol=0, atol=NEAR)
+    torch.testing.assert_close(decoder.logits(tokens, gates=gates)[0], expected, rtol=0, atol=1e-5)
 
 
 @every_family
@@ -126,7 +127,7 @@ def test_cached_equals_uncached_far_past_a_sliding_window(name, plan):  # cases 
     whole = decoder.logits(tokens, plan=skip)[0]
     cache = KVCache(decoder.n_layers, 150)
     pieces = grow(decoder, tokens, [30, 1, 4, 1, 90, 4, 1, 1, 18], cache, skip)
-    torch.testing.assert_close(pieces, whole, rtol=0, atol=NEAR)
+    torch.testing.assert_close(pieces, whole, rtol=0, atol=SUMS)
 
 
 @every_family
@@ -143,7 +144,7 @@ def test_rolling_back_and_going_on_equals_never_having_gone_there(name, back):
     grow(decoder, tokens[20:], [20], detour)
     detour.rollback(LENGTH - back)
     again = grow(decoder, tokens[-back:], [back], detour)
-    torch.testing.assert_close(again, expected[-back:], rtol=0, atol=NEAR)
+    torch.testing.assert_close(again, expected[-back:], rtol=0, atol=1e-5)
 
 
 @every_family
@@ -161,11 +162,11 @@ def test_rows_of_a_tree_see_their_own_ancestors_only(name):
             at = parents[at]
         text = torch.cat([prefix, rows[path]])
         alone = decoder.logits(text)[0, -1]
-        torch.testing.assert_close(tree[row], alone, rtol=0, atol=NEAR)
+        torch.testing.assert_close(tree[row], alone, rtol=0, atol=SUMS)
     cache.keep([0, 2, 5])  # the path that is accepted closes up
     after = decoder.logits(ids(1, seed=8), cache=cache)[0, -1]
     text = torch.cat([prefix, rows[[0, 2, 5]], ids(1, seed=8)])
-    torch.testing.assert_close(after, decoder.logits(text)[0, -1], rtol=0, atol=NEAR)
+    torch.testing.assert_close(after, decoder.logits(text)[0, -1], rtol=0, atol=SUMS)
 
 
 @every_family
