@@ -6,9 +6,13 @@ draft first, more with every one accepted, and none for a while once what was ri
 Where the risk pays for a draft and a half, the text's lot decides on the second one (stochastic
 rounding): texts lose on average what they may, and one unlucky draft doesn't end what would pay.
 
+Rounds of more than 4 drafts save so much that beginning small is what costs a text: there the lot
+also says how much is risked, little or half as much again, and nothing holds k back after the
+first round.
+
 The constants were searched for the least regret on one text of 32 tokens, over draft steps of
-0.1 to 0.9 windows, all acceptances and up to 4 drafts a round. `tests/unit/test_first_drafts.py`
-compares them with what dynamic programming shows that no policy can do better than.
+0.1 to 0.9 windows and all acceptances. `tests/unit/test_first_drafts.py` compares them with what
+dynamic programming shows that no policy can do better than.
 """
 
 from __future__ import annotations
@@ -34,6 +38,10 @@ LAST_DRAFT = (0.9, 0.8)
 lot."""
 GROWTH = 2
 """How many drafts a round may have more for each that was accepted so far."""
+FEW = 4
+"""Drafts a round up to which the above holds; where there may be more, growth is free."""
+LONG_RISK, LONG_FIRST_ROUND = (0.65, 0.5), (0.67, 0.72)
+"""`RISK` and `FIRST_ROUND` there: this, and that times lot."""
 ENOUGH = 30
 """Judged drafts after which a plan is known."""
 
@@ -94,16 +102,18 @@ class FirstDrafts:
         saved = SAVED * max(self._rests - PAYS_OFF, 0)
         if not self._accepted:
             lost = max(self._lost, self._rejected * cost)  # others' drafts count too
-            return RISK - lost + saved < (1 - lot) * cost
+            return _risk(longest, lot) - lost + saved < (1 - lot) * cost
         earned = EARNS * self._accepted * (1 - cost) - self._rejected * cost
         left = HOPE + HOPE_SHARED / longest + earned + saved
         return left < (LAST_DRAFT[0] - LAST_DRAFT[1] * lot) * cost
 
     def _may(self, k: int, costs: Sequence[float], lot: float) -> bool:
         """Whether so little is known already that k drafts may be made, or so much."""
+        few = len(costs) - 1 <= FEW
         if self._accepted + self._rejected:
-            return k <= GROWTH * self._accepted + 1
-        return costs[k] + costs[1] <= RISK * (FIRST_ROUND[0] + FIRST_ROUND[1] * lot)
+            return k <= GROWTH * self._accepted + 1 or (not few and self._accepted > 0)
+        begin, spread = FIRST_ROUND if few else LONG_FIRST_ROUND
+        return costs[k] + costs[1] <= RISK * (begin + spread * lot)
 
     def _tokens(self, most: int) -> list[float]:
         """Tokens that a round with 0 to `most` drafts writes on average: 1 + E a + E a² + …
@@ -119,3 +129,8 @@ class FirstDrafts:
             reached *= (accepted + place) / (judged + place)
             tokens.append(tokens[-1] + reached)
         return tokens
+
+
+def _risk(longest: int, lot: float) -> float:
+    """What getting to know a plan may cost, where a round may have so many drafts."""
+    return RISK if longest <= FEW else LONG_RISK[0] + LONG_RISK[1] * lot
