@@ -1,7 +1,8 @@
 """`bench streaming`: what it costs to stream through the server to a client in another process.
 
 The server is the real app in a process of its own; this process is the client, and between
-its calls runs the same requests on the core directly.
+its calls runs the same requests on the core directly. It looks for what is new 20 times a second,
+and once more the way that `for item in job` does.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent import futures
 from pathlib import Path
 
 from gradio_client import Client
+from gradio_client.client import Job
 
 from selfspec_core.engine import Engine
 from selfspec_core.plan import parse_plan
@@ -27,10 +31,13 @@ from .opening import open_engine, setting
 
 APP = Path(__file__).resolve().parent.parent / "app.py"
 START_SECONDS = 300.0
+LOOK_SECONDS = 0.05
+
+Consume = Callable[[Job], Iterator[str]]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Interleave both ways over the prompts; print medians and the share lost."""
+    """Interleave the ways over the prompts; print medians and the shares lost."""
     prompts = read_prompts(options.prompts, options.limit)
     port = _free_port()
     arguments = ["--port", str(port), "--model", options.model, "--dtype", options.dtype]
@@ -41,27 +48,31 @@ def run(options: argparse.Namespace) -> int:
         engine = open_engine(options)
         client = _connected(port, server)
         k = engine.default_k if options.k is None else options.k
-        core: list[float] = []
-        served: list[float] = []
-        _served(client, options, prompts[0], k)  # waits for the model, and warms up
+
+        def through(consume: Consume) -> Callable[[str], float]:
+            return lambda prompt: _served(client, options, prompt, k, consume)
+
+        ways: dict[str, Callable[[str], float]] = {
+            "core": lambda prompt: _core(engine, options, prompt, k),
+            "served": through(_looking),
+            "iterated": through(_iterating),
+        }
+        speeds: dict[str, list[float]] = {name: [] for name in ways}
+        ways["served"](prompts[0])  # waits for the model, and warms up
         for repeat in range(options.repeats):
             for prompt in prompts:
-                ways = [
-                    (core, lambda prompt=prompt: _core(engine, options, prompt, k)),
-                    (served, lambda prompt=prompt: _served(client, options, prompt, k)),
-                ]
-                for speeds, write in ways if repeat % 2 else ways[::-1]:
-                    speeds.append(write())
-                print(f"core {core[-1]:.1f}, served {served[-1]:.1f} tokens/s", file=sys.stderr)
+                for name in [*ways][:: 1 if repeat % 2 else -1]:
+                    speeds[name].append(ways[name](prompt))
+                row = ", ".join(f"{name} {tps[-1]:.1f}" for name, tps in speeds.items())
+                print(f"{row} tokens/s", file=sys.stderr)
     finally:
         server.terminate()
         server.wait(20)
-    cost = statistics.median(1 - s / c for s, c in zip(served, core, strict=True))
-    figures = {
-        "core_tps": statistics.median(core),
-        "served_tps": statistics.median(served),
-        "cost": cost,
-        "runs": len(core),
+    figures: dict[str, object] = {
+        **{f"{name}_tps": statistics.median(tps) for name, tps in speeds.items()},
+        "cost": _cost(speeds, "served"),
+        "iterated_cost": _cost(speeds, "iterated"),
+        "runs": len(speeds["core"]),
         **setting(engine),
     }
     if options.json:
@@ -69,9 +80,17 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(
             f"core {figures['core_tps']:.1f} tokens/s, through the server "
-            f"{figures['served_tps']:.1f}: streaming costs {cost:.1%} (median of {len(core)} pairs)"
+            f"{figures['served_tps']:.1f}: streaming costs {figures['cost']:.1%}; "
+            f"{figures['iterated_cost']:.1%} to a client that iterates over its job "
+            f"(medians of {figures['runs']} interleaved runs)"
         )
     return 0
+
+
+def _cost(speeds: dict[str, list[float]], name: str) -> float:
+    """Share of the core's speed that is lost on this way."""
+    pairs = zip(speeds[name], speeds["core"], strict=True)
+    return statistics.median(1 - speed / core for speed, core in pairs)
 
 
 def _core(engine: Engine, options: argparse.Namespace, prompt: str, k: int) -> float:
@@ -82,7 +101,9 @@ def _core(engine: Engine, options: argparse.Namespace, prompt: str, k: int) -> f
     return len(written.tokens) / (time.perf_counter() - begin)
 
 
-def _served(client: Client, options: argparse.Namespace, prompt: str, k: int) -> float:
+def _served(
+    client: Client, options: argparse.Namespace, prompt: str, k: int, consume: Consume
+) -> float:
     begin = time.perf_counter()
     job = client.submit(
         prompt=prompt,
@@ -91,9 +112,24 @@ def _served(client: Client, options: argparse.Namespace, prompt: str, k: int) ->
         max_new_tokens=options.max_new_tokens,
         api_name="/generate",
     )
-    whole = deque(job, maxlen=1).pop()  # consumed as it comes; the last item is the whole trace
+    whole = deque(consume(job), maxlen=1).pop()  # the last item is the whole trace
     seconds = time.perf_counter() - begin
     return len(json.loads(whole.strip().split("\n")[-1])["tokens"]) / seconds
+
+
+def _looking(job: Job) -> Iterator[str]:
+    """The items as they come, looked for every `LOOK_SECONDS`."""
+    seen, over = 0, False
+    while not over:
+        over = bool(futures.wait([job.future], LOOK_SECONDS).done)
+        new = job.outputs()[seen:]
+        seen += len(new)
+        yield from new
+
+
+def _iterating(job: Job) -> Iterator[str]:
+    """The same by the client's own iterator, which looks a thousand times a second."""
+    yield from job
 
 
 def _connected(port: int, server: subprocess.Popen[bytes]) -> Client:
