@@ -52,9 +52,8 @@ def build_more_settings(limits: Limits) -> MoreSettings:
         info=t("decode.length_info"),
         elem_id="length",
     )
-    seed = gr.Number(
-        0, precision=0, label=t("decode.seed"), info=t("decode.seed_info"), elem_id="seed"
-    )
+    # No precision: it would round 1.5 silently, where the settings say that it isn't whole.
+    seed = gr.Number(0, label=t("decode.seed"), info=t("decode.seed_info"), elem_id="seed")
     # A radio, not a dropdown: that one keeps what it shows in the language it was chosen in.
     rule = gr.Radio(
         [(t(f"decode.rule.{name}"), name) for name in RULES],

@@ -89,7 +89,7 @@ def number(
         SettingsError: it isn't, or isn't within `least` and `most`.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-        raise SettingsError(f"The {name} must be a number, got {shown(value)}.")
+        raise SettingsError.of("limits.not_number", name=name, value=shown(value))
     try:
         found = float(value)
     except OverflowError:  # a whole number of hundreds of digits
@@ -113,7 +113,7 @@ def whole(name: str, value: Any, *, least: int | None = None, most: int | None =
     """
     found = number(name, value, least=least, most=most)
     if found in (float("inf"), float("-inf")) or found != int(found):
-        raise SettingsError(f"The {name} must be a whole number, got {shown(value)}.")
+        raise SettingsError.of("limits.not_whole", name=name, value=shown(value))
     if abs(found) >= LARGEST:
         raise SettingsError.of("limits.large", name=name)
     return int(value)

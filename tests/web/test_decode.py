@@ -166,6 +166,14 @@ def test_leaving_a_field_unchanged_runs_nothing_and_a_new_seed_runs(app, new_pag
     assert stage.event("start")["seed"] == 5
 
 
+def test_a_seed_that_is_not_whole_is_refused_and_not_rounded(app, new_page):
+    stage = open_stage(new_page, app)
+    stage.page.fill("#seed input", "1.5")
+    stage.page.click("#run")
+    stage.says("seed must be a whole number, got 1.5")
+    assert stage.page.input_value("#seed input") == "1.5"
+
+
 def test_the_skip_ratio_and_the_presets_set_the_plan(app, new_page):
     stage = open_stage(new_page, app)
     stage.run()
