@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from selfspec_core.scheduler import Scheduler
+from tests import loops
 from ui.limits import LimitError, Limits, Visitor
 from ui.metrics import Metrics, health, routes
 from ui.session import ModelStatus, Studio
@@ -120,7 +120,7 @@ def test_a_queue_that_is_full_refuses_before_anything_is_queued(studio):
 
 def answer(studio: Studio, path: str):
     [route] = [route for route in routes(studio) if route.path == path]
-    return asyncio.run(route.endpoint(None))
+    return loops.run(route.endpoint(None))
 
 
 def test_health_is_200_only_when_requests_are_served(studio):

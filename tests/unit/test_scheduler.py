@@ -16,6 +16,7 @@ from selfspec_core.events import Commit, Done, Draft, Round, Wait
 from selfspec_core.scheduler import Scheduler, SchedulerClosed
 from selfspec_core.tickets import Work
 from selfspec_core.turns import Share, Turns
+from tests import loops
 
 SOON = 5.0
 
@@ -589,7 +590,7 @@ def test_asynchronous_reading_gives_the_same_items(scheduler):
     async def read():
         return [item async for item in scheduler.submit(Generation(5))]
 
-    items = without_waits(asyncio.run(read()))
+    items = without_waits(loops.run(read()))
     assert [item.type for item in items] == ["draft", "commit", "round"] * 5 + ["done"]
 
 
@@ -601,14 +602,14 @@ def test_many_asynchronous_readers_each_get_their_own(scheduler):
     async def everybody():
         return await asyncio.gather(*(read(rounds) for rounds in range(1, 13)))
 
-    assert asyncio.run(everybody()) == list(range(1, 13))
+    assert loops.run(everybody()) == list(range(1, 13))
 
 
 def test_batches_join_what_arrived_and_lose_nothing(scheduler):
     async def read():
         return [batch async for batch in scheduler.submit(Generation(200)).batches(0.02)]
 
-    batches = asyncio.run(read())
+    batches = loops.run(read())
     items = without_waits(item for batch in batches for item in batch)
     assert [item.round for item in items if isinstance(item, Round)] == list(range(200))
     assert len(batches) < 200
@@ -625,7 +626,7 @@ def test_while_items_gather_the_loop_is_woken_by_the_end_only(scheduler):
         items = [i async for b in scheduler.submit(Generation(200)).batches(60.0) for i in b]
         return items, loop.time() - begin
 
-    items, seconds = asyncio.run(read())
+    items, seconds = loops.run(read())
     assert isinstance(items[-1], Done)
     assert seconds < 30  # the end didn't wait for the minute to pass
     assert len(woken) < 50
@@ -651,7 +652,7 @@ def test_the_time_in_which_items_gather_counts_as_silence_too():
         return first, second, took, rest
 
     try:
-        first, second, took, rest = asyncio.run(read())
+        first, second, took, rest = loops.run(read())
     finally:
         gate.set()
         scheduler.close()
@@ -676,7 +677,7 @@ def test_an_asynchronous_reader_that_is_cancelled_stops_the_work(scheduler):
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(give_up())
+    loops.run(give_up())
     assert generation.closed.wait(SOON)
     until(lambda: scheduler.idle)
 
@@ -693,16 +694,22 @@ def test_an_error_reaches_an_asynchronous_reader(scheduler):
             got.append(item)
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        asyncio.run(read())
+        loops.run(read())
     assert without_waits(got) == [round_event(0)]
 
 
 def test_a_reader_whose_loop_is_gone_ends_its_work_and_nobody_elses(scheduler):
     generation = Generation(10_000_000)
-    loop = asyncio.new_event_loop()
     batches = scheduler.submit(generation).batches()
-    loop.run_until_complete(batches.__anext__())
-    loop.close()
+
+    def begin():
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(batches.__anext__())
+        loop.close()
+
+    reader = threading.Thread(target=begin)  # this one's loop may be running
+    reader.start()
+    reader.join()
     assert generation.closed.wait(SOON)
     assert without_waits(scheduler.submit(Generation(1)))[-1].reason == "length"
 

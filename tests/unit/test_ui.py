@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from selfspec_core.events import Commit, Done, Round, Start, TraceError, Wait, to_ndjson
 from selfspec_core.plan import PRESETS, LengthSchedule, PlanError, SkipPlan
+from tests import loops
 from ui import explain, plan_view
 from ui.errors import said
 from ui.feed import WINDOW_UPDATES, TraceFeed
@@ -333,7 +333,7 @@ def played(studio, **settings) -> tuple[dict, list[dict]]:
     async def read():
         return [v async for v in run(studio, Settings(**{"prompt": "hi", **settings}), owner="me")]
 
-    values = asyncio.run(read())
+    values = loops.run(read())
     head, *lines = values[-1].split("\n")
     return json.loads(head), [json.loads(line) for line in lines]
 
@@ -411,7 +411,7 @@ def test_a_slow_round_is_not_called_reading_the_prompt(studio):
     async def read():
         return [v async for v in run(studio, Settings(prompt="hi"), owner="me")]
 
-    headers = [json.loads(value.split("\n")[0]) for value in asyncio.run(read())]
+    headers = [json.loads(value.split("\n")[0]) for value in loops.run(read())]
     messages = [say(h["message"]) for h in headers if h["state"] == "running"]
     running = [message for message in messages if "round 2" in message]
     assert len(running) > 2

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from selfspec_core.events import Event
+from tests import loops
 from ui.feed import TraceFeed
 from ui.settings import Settings
 from ui.trace_page import trace_page
@@ -38,8 +37,7 @@ def events_of(app: Any, *, tokens: int = 40, **settings: Any) -> list[Event]:
             _, ticket = app.studio.generate(asked, owner=None)
             return [event async for event in ticket if event.type != "wait"]
 
-        with ThreadPoolExecutor(1) as pool:  # Playwright has this thread's event loop
-            _TRACES[key] = pool.submit(lambda: asyncio.run(read())).result()
+        _TRACES[key] = loops.run(read())
     return _TRACES[key]
 
 

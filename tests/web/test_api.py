@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from tests import loops
 from ui.limits import Limits
 
 CALL = """
@@ -293,8 +292,7 @@ def test_every_endpoint_is_a_tool_and_generate_answers_with_the_whole_trace(app)
             found = await session.call_tool("search", {**asked, "max_new_tokens": 16})
             return tools, good, bad, found
 
-    with ThreadPoolExecutor(1) as pool:  # Playwright may have this thread's event loop
-        tools, good, bad, found = pool.submit(lambda: asyncio.run(through_mcp())).result()
+    tools, good, bad, found = loops.run(through_mcp())
     assert {f"/{name}" for name in tools} == ENDPOINTS
     assert all(tool.description for tool in tools.values())
     assert "what the draft skips" in str(tools["generate"].inputSchema)
