@@ -85,7 +85,8 @@ class Ticket:
 
         def hear() -> None:  # on the engine thread: each time it wakes the loop costs it time
             nonlocal woken
-            if work.over or not (gathering or woken):
+            # A loop that is gone is told again: it refuses, and so the work learns of it.
+            if work.over or not (gathering or woken) or loop.is_closed():
                 woken = True
                 loop.call_soon_threadsafe(arrived.set)
 

@@ -705,6 +705,8 @@ def test_a_reader_whose_loop_is_gone_ends_its_work_and_nobody_elses(scheduler):
     def begin():
         loop = asyncio.new_event_loop()
         loop.run_until_complete(batches.__anext__())
+        seen = generation.played
+        until(lambda: generation.played > seen + 10)  # it was woken again, and doesn't run
         loop.close()
 
     reader = threading.Thread(target=begin)  # this one's loop may be running
