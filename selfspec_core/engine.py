@@ -185,7 +185,7 @@ class Engine:
         begin = clock(self.decoder.device)
         if self.mode == COMPILED and self.guarantee is None:
             self.probe()  # it may find that windows need no padding
-        ids = tuple(range(2, min(12, self.vocab_size)))
+        ids = tuple(range(2, min(12, self.vocab_size)))[: max(self.context // 2, 1)]
         plan = SkipPlan.preset("standard", self.n_layers)
         budget = min(8, self.context - len(ids))
         for k in (self.default_k, 0):

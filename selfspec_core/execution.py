@@ -47,7 +47,7 @@ def why_not_compiled(decoder: ResidualDecoder) -> str | None:
             "torch.", ""
         )
     try:
-        build.compiler()
+        build.library()
     except build.Unavailable as reason:
         return str(reason)
     return None
@@ -141,7 +141,7 @@ class Building:
     def _build(self) -> None:
         try:
             path = build.library()
-            if not path.exists():
+            if not build.is_whole(path):
                 build.build(path)
         except build.Unavailable as reason:
             self.failed = str(reason)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .cache import BUCKET, round_up
 from .plan import SkipPlan
 from .policies import Outcome, Situation
-from .request import Request
+from .request import FIRST_SKIPPED, Request
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -29,6 +29,9 @@ class Steering:
         self._experience = engine.experience
         self._mode = engine.execution  # the request keeps it, also where the engine's changes
         self._window, self._fewest = window, fewest
+        # A part of a window, and a draft that goes on for the branches before it: what these take
+        # says nothing of other requests' rounds, and costs here are a little less than theirs.
+        self._measures = request.verify_from != FIRST_SKIPPED
         drawn = (request.sampling.temperature, request.draft_sampling.temperature)
         self._way: Hashable = (request.acceptance_rule, *drawn)
 
@@ -56,8 +59,10 @@ class Steering:
 
     def learn(self, plan: SkipPlan, length: int, outcome: Outcome) -> None:
         """Tell the engine and the policy what came of a round; arguments as in `choose`."""
-        slots = self._slots(length)
-        self._experience.observe(plan, outcome, mode=self._mode, window=self._fewest, slots=slots)
+        if self._measures or not outcome.drafted:
+            self._experience.observe(
+                plan, outcome, mode=self._mode, window=self._fewest, slots=self._slots(length)
+            )
         self._experience.record((plan, self._way)).observe(outcome.judged, outcome.accepted)
         self.policy.observe(outcome)
 

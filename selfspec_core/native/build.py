@@ -46,7 +46,7 @@ def load() -> None:
     if is_loaded():  # registering twice would end the process
         return
     path = library()
-    if not path.exists():
+    if not is_whole(path):
         build(path)
     try:
         torch.ops.load_library(path)
@@ -65,7 +65,19 @@ def is_built() -> bool:
     Raises:
         Unavailable: no compiler.
     """
-    return library().exists()
+    return is_whole(library())
+
+
+def is_whole(path: Path) -> bool:
+    """Whether a library is there as it was written: loading a damaged one ends the process."""
+    try:
+        return _digest(path) == path.with_suffix(".sha256").read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def library() -> Path:
@@ -85,16 +97,16 @@ def library() -> Path:
     return home() / "native" / f"selfspec-{name}.so"
 
 
-def compiler() -> str:
-    """The C++ compiler's path: `$CXX`, else the first of the usual names.
+def compiler() -> tuple[str, ...]:
+    """The C++ compiler's path and options of its own: `$CXX`, else the first of the usual names.
 
     Raises:
         Unavailable: there is none.
     """
-    wanted = os.environ.get("CXX")
-    for name in (wanted,) if wanted else COMPILERS:
+    wanted = os.environ.get("CXX", "").strip()
+    for name, *options in [wanted.split()] if wanted else [[name] for name in COMPILERS]:
         if found := shutil.which(name):
-            return found
+            return (found, *options)
     raise Unavailable(
         f"no C++ compiler ({wanted or ', '.join(COMPILERS)}): `apt-get install g++` gets one"
     )
@@ -104,46 +116,58 @@ def build(path: Path) -> None:
     """Compile the library to `path`.
 
     Raises:
-        Unavailable: the compiler failed; the message has its first complaint.
+        Unavailable: the compiler failed, and the message has its first complaint; or the library
+            can't be kept.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_suffix(".lock")):
-        if path.exists():  # another process was first
-            return
-        part = path.with_suffix(f".{os.getpid()}.part")
-        root = Path(torch.__file__).parent
-        include = root / "include"
-        command = [
-            *(compiler(), *FLAGS),
-            *(f"-I{include}", f"-I{include / 'torch/csrc/api/include'}"),
-            *(str(SOURCE), "-o", str(part)),
-            *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu"),
-        ]
-        try:
-            result = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=_PATIENCE
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock")):
+            if not is_whole(path):  # else another process was first
+                _compile(path)
+    except OSError as error:
+        raise Unavailable(
+            f"kernels can't be kept in {path.parent} ({error.strerror or error}): point "
+            "SELFSPEC_HOME to a folder that can be written"
+        ) from None
+
+
+def _compile(path: Path) -> None:
+    part = path.with_suffix(f".{os.getpid()}.part")
+    root = Path(torch.__file__).parent
+    include = root / "include"
+    command = [
+        *(*compiler(), *FLAGS),
+        *(f"-I{include}", f"-I{include / 'torch/csrc/api/include'}"),
+        *(str(SOURCE), "-o", str(part)),
+        *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu"),
+    ]
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_PATIENCE
+        )
+        if result.returncode:
+            complaints = [line for line in result.stderr.splitlines() if "error" in line]
+            raise Unavailable(
+                f"{command[0]} could not compile {SOURCE.name}: "
+                f"{(complaints or result.stderr.splitlines() or ['no message'])[0]}"
             )
-            if result.returncode:
-                complaints = [line for line in result.stderr.splitlines() if "error" in line]
-                raise Unavailable(
-                    f"{command[0]} could not compile {SOURCE.name}: "
-                    f"{(complaints or result.stderr.splitlines() or ['no message'])[0]}"
-                )
-            part.replace(path)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise Unavailable(f"{command[0]} could not compile {SOURCE.name}: {error}") from None
-        finally:
-            part.unlink(missing_ok=True)
+        digest = _digest(part)
+        part.replace(path)
+        path.with_suffix(".sha256").write_text(digest, encoding="ascii")
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{command[0]} could not compile {SOURCE.name}: {error}") from None
+    finally:
+        part.unlink(missing_ok=True)
 
 
-def _version(command: str) -> str:
+def _version(command: tuple[str, ...]) -> str:
     """What the compiler says it is."""
     try:
         result = subprocess.run(
-            [command, "--version"], capture_output=True, text=True, check=True, timeout=30
+            [*command, "--version"], capture_output=True, text=True, check=True, timeout=30
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unavailable(f"{command} doesn't answer --version: {error}") from None
+        raise Unavailable(f"{command[0]} doesn't answer --version: {error}") from None
     return result.stdout
 
 

@@ -351,13 +351,13 @@ def test_a_request_stays_in_the_mode_it_began_in(monkeypatch):
     """Kernels that are built meanwhile are taken up between requests, never within one."""
     monkeypatch.setattr("selfspec_core.engine.is_built", lambda: False)
     go = threading.Event()
-    built = build.library
+    whole = build.is_whole
 
-    def slowly():
+    def slowly(path):
         go.wait(60)
-        return built()
+        return whole(path)
 
-    monkeypatch.setattr(build, "library", slowly)
+    monkeypatch.setattr(build, "is_whole", slowly)
     engine = Engine(wrap(wide_bytes(), byte_tokenizer()), background=True)
     assert engine.mode == "eager"
     engine.probe((4,))
@@ -423,9 +423,61 @@ def test_two_processes_build_once(tmp_path, monkeypatch):
     answers = {one.communicate(timeout=300)[0].strip() for one in both}
     assert all(one.returncode == 0 for one in both)
     assert len(answers) == 1
-    assert [path.name for path in (tmp_path / "native").iterdir() if path.suffix != ".lock"] == [
-        os.path.basename(answers.pop())
-    ]
+    kept = (tmp_path / "native").iterdir()
+    name = os.path.basename(answers.pop())
+    assert [path.name for path in kept if path.suffix not in (".lock", ".sha256")] == [name]
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage", "empty", "no sum"])
+def test_a_damaged_library_is_built_again(damage, tmp_path, monkeypatch):
+    """Loading one that was cut ends the process with a bus error."""
+    monkeypatch.setenv("SELFSPEC_HOME", str(tmp_path))
+    path = build.library()
+    path.parent.mkdir()
+    path.write_bytes(b"the library")
+    path.with_suffix(".sha256").write_text(build._digest(path))
+    assert build.is_built()
+    if damage == "no sum":
+        path.with_suffix(".sha256").unlink()
+    else:
+        path.write_bytes({"cut": b"the lib", "garbage": b"yrarbil eht", "empty": b""}[damage])
+    assert not build.is_built()
+    monkeypatch.setattr(
+        build, "_compile", lambda where: where.write_bytes(b"built again"), raising=True
+    )
+    build.build(path)
+    assert path.read_bytes() == b"built again"
+
+
+def test_where_nothing_can_be_kept_it_runs_eagerly_and_says_where(tmp_path, monkeypatch):
+    """A file where the folder should be; root may write to read-only folders."""
+    (tmp_path / "native").write_text("in the way")
+    monkeypatch.setenv("SELFSPEC_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "is_loaded", lambda: False)
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()))
+    assert engine.mode == "eager"
+    assert f"kernels can't be kept in {tmp_path / 'native'}" in engine.execution
+    later = Engine(wrap(wide_bytes(), byte_tokenizer()), background=True)
+    await_kernels(later, lambda _: None)
+    assert "SELFSPEC_HOME" in later.execution
+    assert engine.generate(request(engine, max_new_tokens=2)).tokens
+
+
+def test_a_compiler_that_does_not_answer_is_no_compiler(tmp_path, monkeypatch):
+    mute = tmp_path / "mute"
+    mute.write_text("#!/bin/sh\nexit 1\n")
+    mute.chmod(0o755)
+    monkeypatch.setenv("CXX", str(mute))
+    engine = Engine(wrap(wide_bytes(), byte_tokenizer()), background=True)
+    assert engine.mode == "eager"
+    assert "doesn't answer --version" in engine.execution
+
+
+def test_cxx_may_have_options(monkeypatch):
+    monkeypatch.setenv("CXX", "g++ -O2 -pipe")
+    path, *options = build.compiler()
+    assert os.path.basename(path) == "g++"
+    assert options == ["-O2", "-pipe"]
 
 
 def test_a_request_from_the_engine_uses_the_whole_machine_path():

@@ -152,6 +152,19 @@ def resumed(engine, plan: str, temperature: float = 0.0, **values) -> Request:
     return request(engine, plan, temperature, verify_from="first_skipped", **values)
 
 
+def test_what_rounds_from_the_first_skipped_branch_take_says_nothing_of_others(engine, monkeypatch):
+    """A part of a window made drafts look so dear that `auto` never drafted again, for anybody."""
+    drafted = []
+    monkeypatch.setattr(
+        Experience, "observe", lambda self, plan, outcome, **_: drafted.append(outcome.drafted)
+    )
+    for plan in ("2-3", "none"):
+        engine.generate(resumed(engine, plan, k=3, max_new_tokens=24))
+    assert not any(drafted)
+    engine.generate(request(engine, "2-3", k=3, max_new_tokens=24))
+    assert any(drafted)
+
+
 @pytest.mark.parametrize("name", TINY)
 def test_going_on_from_the_drafts_states_gives_the_same_tokens_and_logits(name):
     """In float32, in every family, with the boundary before and inside a layer."""
