@@ -20,7 +20,18 @@ from .figures import Item, broken_down, figures, speed
 from .lineup import Lineup, Setup, unpacked
 from .llama_cpp import gguf_of
 from .prompts import Prompt
-from .systems import DRAFT_ALONE, PLAIN, ROWS, SELFSPEC, SYSTEMS, System, Written, fastest, ours
+from .systems import (
+    DRAFT_ALONE,
+    PLAIN,
+    ROWS,
+    SELFSPEC,
+    SYSTEMS,
+    THEIRS,
+    System,
+    Written,
+    fastest,
+    ours,
+)
 
 MEASURE, WARM_UP, REFERENCE = "measure", "warm-up", "reference"
 WARM_UP_TOKENS = 8
@@ -189,9 +200,15 @@ class _Comparison:
         for name in self._names:
             systems[name] = self._lineup.make(name, self._rows)
             yield self._step("load", name)
-        for name in self._names:
-            write = systems[name]
-            yield self._step(WARM_UP, name, self._written(name, write, 0, WARM_UP_TOKENS))
+        for name in [*self._names]:
+            try:
+                written = self._written(name, systems[name], 0, WARM_UP_TOKENS)
+            except Exception as error:
+                if name not in THEIRS:
+                    raise
+                self._leave_out(name, error)
+                continue
+            yield self._step(WARM_UP, name, written)
         for number, job in enumerate(self._jobs):
             written = self._written(job.system, systems[job.system], job.prompt, job.length)
             self._runs[job].append(written)
@@ -218,6 +235,13 @@ class _Comparison:
                 taken.append(written.seconds / max(len(written.tokens), 1))
                 yield self._step("rows", PLAIN, written)
         self._rows = fastest(times)
+
+    def _leave_out(self, name: str, error: Exception) -> None:
+        """Go on without one of transformers' systems: it can't write with this model."""
+        self._names.remove(name)
+        self._jobs = [job for job in self._jobs if job.system != name]
+        why = f"{type(error).__name__}: {error}"
+        self._lineup.notes.append(f"{name} is left out: it failed on this model ({why})")
 
     def _write_reference(self) -> Iterator[Step]:
         """Identity is promised with the same window; the fastest plain may have another.

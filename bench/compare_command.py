@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 from dataclasses import asdict
 from typing import Any
 
@@ -67,24 +68,28 @@ def run(options: argparse.Namespace) -> int:
     if options.repeats < 1:
         raise ValueError(f"--repeats must be 1 or more, got {options.repeats}")
     prompts = read_categorised(options.prompts, options.limit, by_category=CATEGORY in by)
+    if options.out == "":
+        raise ValueError("--out names no folder")
     if options.out is not None:
         report.make_folder(options.out)  # now: what was measured mustn't be lost for it
     engine = open_engine(options)
     setup = setup_of(options, engine, [prompt.text for prompt in prompts])
     result = _compared(options, engine, prompts, names, setup, lengths, by)
+    notes = list(result.notes)
     if options.memory:
-        _add_peaks(options, engine, prompts[0], setup, result)
+        notes += _add_peaks(options, engine, prompts[0], setup, result)
     figures: dict[str, Any] = {
         "systems": result.systems,
         **setting(engine),
         "plan": str(setup.plan),
         "k": setup.k,
-        "policy": setup.policy or "fixed",
+        "policy": setup.drafting,
+        "confidence": setup.confidence,
         "verify_from": setup.verify_from,
         "plain_rows": result.plain_rows,
         "lengths": lengths,
         "repeats": options.repeats,
-        "notes": list(result.notes),
+        "notes": notes,
         "left_out": left_out,
     }
     if options.out is not None:
@@ -97,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
         for table in report.tables(figures):
             console.print(table)
         print(report.setting_line(figures))
-        print("\n".join(f"note: {note}" for note in result.notes))
+        print("\n".join(f"note: {note}" for note in notes))
     return 0
 
 
@@ -187,9 +192,15 @@ def _compared(
 
 def _add_peaks(
     options: argparse.Namespace, engine: Engine, prompt: Prompt, setup: Setup, result: Result
-) -> None:
+) -> list[str]:
+    """Add every system's peak; returns why some couldn't be measured: it loses nothing else."""
+    failed: list[str] = []
     ids = engine.encode(Request(prompt=prompt.text, chat=options.chat))
     for number, (name, row) in enumerate(result.systems.items(), start=1):
         say(f"memory of {name}, in a process of its own ({number}/{len(result.systems)})")
-        peak = peak_of(name, options, engine, setup, ids, result.plain_rows)
-        row |= asdict(peak)
+        try:
+            row |= asdict(peak_of(name, options, engine, setup, ids, result.plain_rows))
+        except (ValueError, subprocess.TimeoutExpired) as error:
+            failed.append(str(error))
+            say(failed[-1])
+    return failed

@@ -26,6 +26,8 @@ from .opening import Pace, say
 
 CALIBRATION_PROMPTS, CALIBRATION_TOKENS = 6, 48
 MOST_K = 8
+USUAL, USUAL_LAST = "a3-8", 8
+"""What the draft skips unless told otherwise, and its last layer."""
 
 
 def add_draft_options(parser: argparse.ArgumentParser) -> None:
@@ -33,12 +35,14 @@ def add_draft_options(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
     add_plan(parser, source)
     add_source = source.add_argument
-    add_source("--plan", metavar="FILE.json", help="a plan file, with its k and confidence")
+    add_source("--plan", metavar="FILE.json", help="a plan file, with its k, policy and confidence")
     add_source(
         "--search", type=float, metavar="SECONDS", help="search a plan and k on other prompts first"
     )
     parser.add_argument(
-        "--policy", choices=POLICIES, help="how many of k are drafted (default fixed)"
+        "--policy",
+        choices=POLICIES,
+        help="how many of k are drafted (default the plan file's, else fixed)",
     )
 
 
@@ -56,11 +60,19 @@ def add_verify_from(parser: argparse.ArgumentParser) -> None:
 def add_plan(parser: argparse.ArgumentParser, source: Any = None) -> None:
     """Add `--skip` (to a group, where one is given) and `--k`."""
     (source or parser).add_argument(
-        "--skip", default="a3-8", metavar="PLAN", help="what the draft skips (default a3-8)"
+        "--skip",
+        metavar="PLAN",
+        help=f"what the draft skips (default {USUAL}; standard where the model has fewer layers)",
     )
     parser.add_argument(
         "--k", type=int, help="drafts a round; default the plan's, else 2 on a CPU, 4 on a GPU"
     )
+
+
+def skip_of(options: argparse.Namespace, n_layers: int) -> str:
+    """The plan that `--skip` names, or the default for a model of so many layers."""
+    given: str | None = options.skip
+    return given or (USUAL if n_layers > USUAL_LAST else "standard")
 
 
 def setup_of(options: argparse.Namespace, engine: Engine, measured: Sequence[str] = ()) -> Setup:
@@ -87,11 +99,13 @@ def setup_of(options: argparse.Namespace, engine: Engine, measured: Sequence[str
             raise ValueError(
                 f"{options.plan} says k 0, plain decoding: give --k to draft with its plan anyway"
             )
-        return Setup(plan=file.plan, k=k, confidence=file.confidence, **chosen)
+        chosen["policy"] = options.policy or file.policy
+        looks = chosen["policy"] not in ("fixed", "auto")  # the file's confidence is of its policy
+        return Setup(plan=file.plan, k=k, confidence=file.confidence if looks else None, **chosen)
     if options.search is not None:
         return _searched(options, engine, measured, chosen)
     k = engine.default_k if options.k is None else options.k
-    return Setup(plan=parse_plan(options.skip, engine.n_layers), k=k, **chosen)
+    return Setup(plan=parse_plan(skip_of(options, engine.n_layers), engine.n_layers), k=k, **chosen)
 
 
 def _searched(

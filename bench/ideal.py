@@ -9,13 +9,14 @@ import time
 from selfspec_core.request import Request
 
 from .drafts import setup_of
-from .opening import Pace, open_engine, setting
+from .opening import Pace, check_counts, open_engine, setting
 from .prompts import read_categorised
 from .sweep import Choice, Sweep
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure; print a sentence or one line of JSON."""
+    check_counts(options)
     read = read_categorised(options.prompts, options.limit, by_category=False)
     prompts = [each.text for each in read]
     engine = open_engine(options)

@@ -14,6 +14,7 @@ from selfspec_core.draft_checkpoint import write_draft
 from selfspec_core.engine import Engine
 from selfspec_core.loading import LoadedModel, load
 from selfspec_core.plan import LengthSchedule, SkipPlan
+from selfspec_core.policies import MAX_K
 from selfspec_core.request import START
 from selfspec_core.scheduler import Cancelled
 
@@ -61,13 +62,23 @@ class Setup:
     early_exit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError("self-speculation drafts: k must be 1 or more")
+        if not 1 <= self.k <= MAX_K:
+            raise ValueError(f"self-speculation drafts: k must be 1–{MAX_K}, got {self.k}")
+        if self.confidence is not None and self.policy in ("fixed", "auto"):
+            raise ValueError(
+                f"the policy {self.policy} looks at no confidence, and the plan says "
+                f"{self.confidence}: choose confidence or adaptive"
+            )
         n_layers = self.plan.n_layers
         if self.early_exit is not None and not 0 < self.early_exit < n_layers:
             raise ValueError(
                 f"--early-exit must be 1–{n_layers - 1} layers on this model, got {self.early_exit}"
             )
+
+    @property
+    def drafting(self) -> str:
+        """The policy that this comes to."""
+        return self.policy or ("fixed" if self.confidence is None else "confidence")
 
 
 class Lineup:

@@ -68,7 +68,8 @@ def peak_of(
     """
     task = {
         "name": name,
-        "model": options.model,
+        # It runs in another folder.
+        "model": str(local.resolve()) if (local := Path(options.model)).exists() else options.model,
         "device": options.device,
         "dtype": engine.loaded.info.dtype,
         "mode": options.mode,

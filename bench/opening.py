@@ -21,6 +21,17 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def check_counts(options: argparse.Namespace) -> None:
+    """Refuse what measures nothing, before anything is loaded.
+
+    Raises:
+        ValueError: one of the options that count isn't 1 or more.
+    """
+    for name in ("limit", "repeats", "max_new_tokens"):
+        if (number := getattr(options, name)) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be 1 or more, got {number}")
+
+
 class Pace:
     """Lines of progress, one every two seconds at most."""
 

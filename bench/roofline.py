@@ -21,7 +21,7 @@ from selfspec_core.request import Request
 from selfspec_core.runtime import clock
 
 from .forwards import BareForwards
-from .opening import Pace, open_engine, setting
+from .opening import Pace, check_counts, open_engine, setting
 from .prompts import read_categorised
 from .systems import fastest_plain, ours
 
@@ -89,8 +89,7 @@ def kv_bytes(engine: Engine, positions: float) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Measure; print a sentence or one line of JSON."""
-    if options.max_new_tokens < 1 or options.repeats < 1:
-        raise ValueError("--max-new-tokens and --repeats must be 1 or more")
+    check_counts(options)
     if options.buffer_mb < 1:
         raise ValueError(f"--buffer-mb must be 1 or more, got {options.buffer_mb}")
     prompts = read_categorised(options.prompts, options.limit, by_category=False)

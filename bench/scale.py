@@ -21,7 +21,7 @@ from selfspec_core.request import Request
 from .drafts import setup_of
 from .forwards import BareForwards
 from .lineup import Setup
-from .opening import Pace, engine_on, open_engine, say, setting
+from .opening import Pace, check_counts, engine_on, open_engine, say, setting
 from .prompts import read_categorised
 from .stack import Stack
 from .sweep import Choice, Sweep
@@ -45,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure; print tables or one line of JSON."""
+    check_counts(options)
     parts = [part.strip() for part in options.parts.split(",") if part.strip()]
     if not parts or not set(parts) <= set(PARTS):
         raise ValueError(f"--parts is of {', '.join(PARTS)}, got {options.parts!r}")

@@ -48,6 +48,8 @@ class Stack:
     def __post_init__(self) -> None:
         if self.layers < 4:
             raise ValueError(f"a stack with layers to spare has 4 or more, got {self.layers}")
+        if self.hidden < 64 or self.hidden % 64:
+            raise ValueError(f"a stack's width is a multiple of 64, got --hidden {self.hidden}")
         if not 0 < self.keep < 1:
             raise ValueError(f"the share that is kept must be between 0 and 1, got {self.keep}")
         if not 0 <= self.epsilon <= 1:

@@ -24,10 +24,11 @@ from gradio_client.client import Job
 
 from selfspec_core.engine import Engine
 from selfspec_core.plan import parse_plan
-from selfspec_core.prompts import read_prompts
 from selfspec_core.request import Request
 
-from .opening import open_engine, setting
+from .drafts import skip_of
+from .opening import check_counts, open_engine, setting
+from .prompts import read_categorised
 
 APP = Path(__file__).resolve().parent.parent / "app.py"
 START_SECONDS = 300.0
@@ -38,19 +39,27 @@ Consume = Callable[[Job], Iterator[str]]
 
 def run(options: argparse.Namespace) -> int:
     """Interleave the ways over the prompts; print medians and the shares lost."""
-    prompts = read_prompts(options.prompts, options.limit)
+    check_counts(options)
+    if options.mode != "auto":
+        raise ValueError(f"the server runs in mode auto, got --mode {options.mode}: leave it out")
+    read = read_categorised(options.prompts, options.limit, by_category=False)
+    prompts = [each.text for each in read]
     port = _free_port()
-    arguments = ["--port", str(port), "--model", options.model, "--dtype", options.dtype]
+    arguments = ["--port", str(port)]
+    for name in ("model", "device", "dtype"):
+        arguments += [f"--{name}", getattr(options, name)]
     server = subprocess.Popen(
         [sys.executable, str(APP), *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         engine = open_engine(options)
-        client = _connected(port, server)
         k = engine.default_k if options.k is None else options.k
+        skip = skip_of(options, engine.n_layers)
+        _request(engine, options, prompts[0], k)  # it refuses what can't be asked for
+        client = _connected(port, server)
 
         def through(consume: Consume) -> Callable[[str], float]:
-            return lambda prompt: _served(client, options, prompt, k, consume)
+            return lambda prompt: _served(client, options, skip, prompt, k, consume)
 
         ways: dict[str, Callable[[str], float]] = {
             "core": lambda prompt: _core(engine, options, prompt, k),
@@ -93,23 +102,35 @@ def _cost(speeds: dict[str, list[float]], name: str) -> float:
     return statistics.median(1 - speed / core for speed, core in pairs)
 
 
+def _request(engine: Engine, options: argparse.Namespace, prompt: str, k: int) -> Request:
+    plan = parse_plan(skip_of(options, engine.n_layers), engine.n_layers)
+    return Request(
+        prompt=prompt, plan=plan, k=k, max_new_tokens=options.max_new_tokens, chat=options.chat
+    )
+
+
 def _core(engine: Engine, options: argparse.Namespace, prompt: str, k: int) -> float:
-    plan = parse_plan(options.skip, engine.n_layers)
-    request = Request(prompt=prompt, plan=plan, k=k, max_new_tokens=options.max_new_tokens)
+    request = _request(engine, options, prompt, k)
     begin = time.perf_counter()
     written = engine.generate(request)
     return len(written.tokens) / (time.perf_counter() - begin)
 
 
 def _served(
-    client: Client, options: argparse.Namespace, prompt: str, k: int, consume: Consume
+    client: Client,
+    options: argparse.Namespace,
+    skip: str,
+    prompt: str,
+    k: int,
+    consume: Consume,
 ) -> float:
     begin = time.perf_counter()
     job = client.submit(
         prompt=prompt,
-        plan=options.skip,
+        plan=skip,
         k=k,
         max_new_tokens=options.max_new_tokens,
+        chat=options.chat is not False,
         api_name="/generate",
     )
     whole = deque(consume(job), maxlen=1).pop()  # the last item is the whole trace

@@ -38,6 +38,8 @@ SYSTEMS = (
     DRAFT_ALONE,
 )
 """Every system, by the name that figures carry."""
+THEIRS = (HF_GENERATE, HF_EARLY_EXIT, HF_PROMPT_LOOKUP, HF_ASSISTANT)
+"""Those that transformers runs."""
 
 ROWS = (1, 4)
 """Rows a forward that plain decoding is tried with; figures are against the faster one."""

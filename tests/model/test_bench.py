@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import subprocess
@@ -15,6 +16,7 @@ import bench.compare
 from bench.__main__ import main
 from bench.compare import compare
 from bench.distance import Distances
+from bench.drafts import setup_of, skip_of
 from bench.lineup import Lineup, Setup, unpacked
 from bench.roofline import kv_bytes, measure, weight_bytes
 from bench.stack import Stack
@@ -34,6 +36,7 @@ from selfspec_core.draft_checkpoint import write_draft
 from selfspec_core.engine import Engine
 from selfspec_core.loading import load
 from selfspec_core.plan import SkipPlan
+from selfspec_core.plan_files import PlanFile, write_plan_file
 from selfspec_core.request import Request, RequestError
 
 from .engines import engine_on
@@ -439,6 +442,14 @@ def test_roofline_ideal_and_scale_print_what_was_promised(arguments, capsys):
         (["scale", "--parts", "width"], "depth"),
         (["scale", "--ks", "0"], "--ks"),
         (["scale", "--keep", "1.5"], "between 0 and 1"),
+        (["scale", "--hidden", "130"], "--hidden 130"),
+        (["scale", "--parts", "depth", "--limit", "0"], "--limit must be 1 or more"),
+        (["ideal", "--repeats", "0"], "--repeats must be 1 or more"),
+        (["ideal", "--max-new-tokens", "0"], "--max-new-tokens must be 1 or more"),
+        (["ideal", "--skip", "1", "--k", "17"], "k must be 1–16, got 17"),
+        (["streaming", "--repeats", "0"], "--repeats must be 1 or more"),
+        (["streaming", "--mode", "eager"], "--mode eager: leave it out"),
+        (["compare", "--out", ""], "names no folder"),
     ],
 )
 def test_wrong_input_is_a_sentence(arguments, wrong, named, capsys):
@@ -447,6 +458,60 @@ def test_wrong_input_is_a_sentence(arguments, wrong, named, capsys):
     captured = capsys.readouterr()
     assert named in captured.err
     assert captured.out == ""
+
+
+def test_the_plan_unless_told_is_one_that_the_model_has(engine):
+    usual = argparse.Namespace(plan=None, search=None, skip=None, k=2, policy=None)
+    assert engine.n_layers < 9
+    assert setup_of(usual, engine).plan == SkipPlan.preset("standard", engine.n_layers)
+    assert skip_of(usual, 30) == "a3-8"
+
+
+def test_a_plan_file_says_how_many_are_drafted_unless_an_option_does(engine, tmp_path):
+    def setup(asked=None, **saved):
+        plan = SkipPlan.parse("1", engine.n_layers)
+        path = tmp_path / "plan.json"
+        write_plan_file(path, PlanFile(plan=plan, k=3, model=engine.loaded.info.id, **saved))
+        return setup_of(argparse.Namespace(plan=path, k=None, policy=asked), engine)
+
+    assert setup().drafting == "fixed"
+    assert setup(confidence=0.3).drafting == "confidence"
+    assert setup("auto", confidence=0.3).confidence is None
+    assert setup(policy="auto").drafting == "auto"
+    with pytest.raises(ValueError, match="auto looks at no confidence"):
+        Setup(plan=SkipPlan.parse("1", engine.n_layers), k=2, confidence=0.5, policy="auto")
+
+
+def test_a_system_of_transformers_that_fails_is_left_out_and_the_rest_measured(engine, monkeypatch):
+    made = Lineup.make
+
+    def breaks(*_):
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr(
+        Lineup,
+        "make",
+        lambda self, name, rows=None: breaks if name == "hf-early-exit" else made(self, name, rows),
+    )
+    setup = Setup(plan=SkipPlan.parse("1", engine.n_layers), k=2)
+    names = ["selfspec", "hf-early-exit"]
+    *_, last = compare(engine, ["a fox"], names, setup, lengths=[8], repeats=1)
+    assert set(last.result.systems) == {"plain", "selfspec"}
+    assert "hf-early-exit is left out" in last.result.notes[0]
+    assert "IndexError: list index out of range" in last.result.notes[0]
+
+
+def test_memory_that_cannot_be_measured_loses_nothing_else(arguments, monkeypatch, capsys):
+    def fails(name, *_):
+        raise ValueError(f"the memory of {name} can't be measured: no")
+
+    monkeypatch.setattr("bench.compare_command.peak_of", fails)
+    asked = ["--systems", "plain", "--skip", "1-2", "--limit", "1"]
+    assert main(["compare", *arguments, *asked]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["systems"]["plain"]["tps"] > 0
+    assert found["systems"]["plain"]["peak_mb"] is None
+    assert found["notes"] == ["the memory of plain can't be measured: no"]
 
 
 def test_llama_cpp_is_never_required(arguments, capsys, monkeypatch):
