@@ -18,7 +18,7 @@ from .compare import MEASURE, Result, compare
 from .drafts import add_verify_from, setup_of
 from .lineup import Lineup, Setup
 from .memory import peak_of
-from .opening import Pace, load_model, open_engine, say, setting
+from .opening import Pace, check_counts, load_model, open_engine, say, setting
 from .prompts import Prompt, read_categorised
 from .systems import LLAMA_CPP, PLAIN, SYSTEMS
 
@@ -60,13 +60,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure; print tables or one line of JSON."""
+    check_counts(options)
     names, left_out = chosen_systems(options.systems)
     for name, why in left_out.items():
         say(f"{name} is left out: {why}")
     by = _by(options)
     lengths = _lengths(options, by)
-    if options.repeats < 1:
-        raise ValueError(f"--repeats must be 1 or more, got {options.repeats}")
     prompts = read_categorised(options.prompts, options.limit, by_category=CATEGORY in by)
     if options.out == "":
         raise ValueError("--out names no folder")

@@ -43,7 +43,6 @@ def run(options: argparse.Namespace) -> int:
     if options.mode != "auto":
         raise ValueError(f"the server runs in mode auto, got --mode {options.mode}: leave it out")
     read = read_categorised(options.prompts, options.limit, by_category=False)
-    prompts = [each.text for each in read]
     port = _free_port()
     arguments = ["--port", str(port)]
     for name in ("model", "device", "dtype"):
@@ -53,25 +52,19 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         engine = open_engine(options)
-        k = engine.default_k if options.k is None else options.k
-        skip = skip_of(options, engine.n_layers)
-        _request(engine, options, prompts[0], k)  # it refuses what can't be asked for
+        requests = [_request(engine, options, each.text) for each in read]
         client = _connected(port, server)
-
-        def through(consume: Consume) -> Callable[[str], float]:
-            return lambda prompt: _served(client, options, skip, prompt, k, consume)
-
-        ways: dict[str, Callable[[str], float]] = {
-            "core": lambda prompt: _core(engine, options, prompt, k),
-            "served": through(_looking),
-            "iterated": through(_iterating),
+        ways: dict[str, Callable[[Request], float]] = {
+            "core": lambda request: _core(engine, request),
+            "served": lambda request: _served(client, request, _looking),
+            "iterated": lambda request: _served(client, request, _iterating),
         }
         speeds: dict[str, list[float]] = {name: [] for name in ways}
-        ways["served"](prompts[0])  # waits for the model, and warms up
+        ways["served"](requests[0])  # waits for the model, and warms up
         for repeat in range(options.repeats):
-            for prompt in prompts:
+            for request in requests:
                 for name in [*ways][:: 1 if repeat % 2 else -1]:
-                    speeds[name].append(ways[name](prompt))
+                    speeds[name].append(ways[name](request))
                 row = ", ".join(f"{name} {tps[-1]:.1f}" for name, tps in speeds.items())
                 print(f"{row} tokens/s", file=sys.stderr)
     finally:
@@ -102,35 +95,31 @@ def _cost(speeds: dict[str, list[float]], name: str) -> float:
     return statistics.median(1 - speed / core for speed, core in pairs)
 
 
-def _request(engine: Engine, options: argparse.Namespace, prompt: str, k: int) -> Request:
-    plan = parse_plan(skip_of(options, engine.n_layers), engine.n_layers)
+def _request(engine: Engine, options: argparse.Namespace, prompt: str) -> Request:
+    """What core and server are asked for; it refuses what can't be."""
     return Request(
-        prompt=prompt, plan=plan, k=k, max_new_tokens=options.max_new_tokens, chat=options.chat
+        prompt=prompt,
+        plan=parse_plan(skip_of(options, engine.n_layers), engine.n_layers),
+        k=engine.default_k if options.k is None else options.k,
+        max_new_tokens=options.max_new_tokens,
+        chat=options.chat,
     )
 
 
-def _core(engine: Engine, options: argparse.Namespace, prompt: str, k: int) -> float:
-    request = _request(engine, options, prompt, k)
+def _core(engine: Engine, request: Request) -> float:
     begin = time.perf_counter()
     written = engine.generate(request)
     return len(written.tokens) / (time.perf_counter() - begin)
 
 
-def _served(
-    client: Client,
-    options: argparse.Namespace,
-    skip: str,
-    prompt: str,
-    k: int,
-    consume: Consume,
-) -> float:
+def _served(client: Client, request: Request, consume: Consume) -> float:
     begin = time.perf_counter()
     job = client.submit(
-        prompt=prompt,
-        plan=skip,
-        k=k,
-        max_new_tokens=options.max_new_tokens,
-        chat=options.chat is not False,
+        prompt=request.prompt,
+        plan=str(request.plan),
+        k=request.k,
+        max_new_tokens=request.max_new_tokens,
+        chat=request.chat is not False,
         api_name="/generate",
     )
     whole = deque(consume(job), maxlen=1).pop()  # the last item is the whole trace

@@ -142,9 +142,12 @@ def _compile(path: Path) -> None:
         *(f"-L{root / 'lib'}", "-ltorch", "-ltorch_cpu"),
     ]
     try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_PATIENCE
-        )
+        try:
+            result = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=_PATIENCE
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable(f"{command[0]} could not compile {SOURCE.name}: {error}") from None
         if result.returncode:
             complaints = [line for line in result.stderr.splitlines() if "error" in line]
             raise Unavailable(
@@ -154,8 +157,6 @@ def _compile(path: Path) -> None:
         digest = _digest(part)
         part.replace(path)
         path.with_suffix(".sha256").write_text(digest, encoding="ascii")
-    except subprocess.TimeoutExpired as error:
-        raise Unavailable(f"{command[0]} could not compile {SOURCE.name}: {error}") from None
     finally:
         part.unlink(missing_ok=True)
 
